@@ -1,0 +1,46 @@
+"""The sample, what a generator makes of it, and the seed that fixes its randomness."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+
+class Sample(NamedTuple):
+    """One labelled text with a stable id; one row from end to end."""
+
+    id: str
+    text: str
+    label: str = ""
+    protected: tuple[tuple[int, int], ...] = ()
+    """Character spans [start, end) of `text` that no generator may change."""
+
+
+class Candidates(NamedTuple):
+    """Rewrites of one sample, each with the operation that made it; fewer than asked is a shortfall, not an error."""
+
+    texts: list[str]
+    operations: list[str]
+
+
+class Rejected(NamedTuple):
+    """A sample that is set aside, and why."""
+
+    reason: str
+
+
+def sample_seeds(run_seed: int, round_: int, ids: Sequence[str], generator: str, attempt: int) -> list[int]:
+    """64-bit seeds that depend on (run seed, round, sample id, generator, attempt) and on nothing else."""
+    prefix = blake2b(f"{run_seed}\0{round_}\0{generator}\0{attempt}\0".encode(), digest_size=8)
+    seeds = []
+    for sample_id in ids:
+        h = prefix.copy()
+        h.update(sample_id.encode("utf-8", "surrogatepass"))
+        seeds.append(int.from_bytes(h.digest(), "little"))
+    return seeds
+
+
+def fold_space(text: str) -> str:
+    """Trimmed, with runs of white space folded to one blank: two texts are the same candidate when these are equal."""
+    return " ".join(text.split())
