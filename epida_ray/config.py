@@ -1,0 +1,92 @@
+"""What was asked of a run: frozen, checked, and the same from the command line, a file or Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from epida_ray.errors import RequestError
+
+C = TypeVar("C", bound=BaseModel)
+
+EXECUTION_OPTIONS = frozenset({"output", "address", "generators", "scorers", "max_rejected", "stall_timeout"})
+"""Options that say where and how fast, not what: a run may be resumed with other values of these."""
+
+
+class AugmentConfig(BaseModel):
+    """Every option of `epida augment`; the names are those of the command line."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    input: str = Field(description="File, directory or glob of Parquet, CSV, TSV or JSONL; a path or a URL.")
+    output: str = Field(description="Directory of the run: results, manifest, model.")
+    text_column: str = Field("text", description="Column with the text.")
+    label_column: str = Field("label", description="Column with the label.")
+    id_column: str | None = Field(None, description="Column with a unique id; otherwise ids are PATH:ROW.")
+    encoding: str = Field("utf-8", description="Encoding of CSV, TSV and JSONL files.")
+    labels: tuple[str, ...] = Field((), description="All classes, comma-separated; otherwise those that occur.")
+    generator: str = Field("eda", description="What rewrites the texts; see `epida list generators`.")
+    generator_args: dict[str, Any] = Field({}, description="Arguments of the generator.")
+    protect: tuple[str, ...] = Field((), description="Words and phrases that stay as they are.")
+    classifier: str = Field("cnn", description="Name of a classifier to train first, or a directory with a saved one.")
+    classifier_args: dict[str, Any] = Field({}, description="Arguments of the classifier.")
+    train: str | None = Field(None, description="Labelled file to train the classifier on; otherwise rows of INPUT.")
+    train_rows: int = Field(20_000, ge=2, description="At most this many rows of INPUT train the classifier.")
+    m: int = Field(3, ge=1, le=1000, description="Rewrites to keep for each sample.")
+    k: int = Field(3, ge=1, le=1000, description="Amplification: K·m candidates are made for each sample.")
+    select: str = Field("rem+cem", description="How candidates are judged: DIV+QUA, one of them, or random.")
+    combine: str = Field("add", description="How the two scores become one: add, multiply or weighted.")
+    alpha: float = Field(0.5, ge=0, le=1, description="Weight of diversity with --combine weighted.")
+    normalize: bool = Field(True, description="Min-max normalise the scores within each sample.")
+    seed: int = Field(0, ge=0, description="Same seed, same bytes.")
+    with_originals: bool = Field(False, description="Put the originals into augmented/ too.")
+    candidates: bool = Field(False, description="Also write every scored candidate to candidates/.")
+    max_rejected: float = Field(0.2, ge=0, le=1, description="Share of rows that may be set aside.")
+    address: str | None = Field(None, description="Ray to run on: local, auto or HOST:PORT.")
+    generators: int | None = Field(None, ge=1, description="Generator actors; by default as many as fit.")
+    scorers: int | None = Field(None, ge=1, description="Scorer actors; by default as many as fit.")
+    stall_timeout: float = Field(1800, gt=0, description="Seconds without a finished shard before the run gives up.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        from epida_ray.select import parse
+
+        if self.combine not in ("add", "multiply", "weighted"):
+            raise ValueError(f"combine is add, multiply or weighted, not {self.combine!r}")
+        if self.alpha != 0.5 and self.combine != "weighted":
+            raise ValueError("alpha belongs to --combine weighted")
+        if len(set(self.labels)) != len(self.labels) or len(self.labels) == 1:
+            raise ValueError("labels must be two or more different names")
+        parse(self.select)
+        return self
+
+    def result_options(self) -> dict[str, Any]:
+        """The options that change results, as plain JSON."""
+        return {k: v for k, v in self.model_dump(mode="json").items() if k not in EXECUTION_OPTIONS | {"input", "train"}}
+
+
+def make_config(kind: type[C], values: dict[str, Any]) -> C:
+    """Check `values`; a wrong one becomes a one-line RequestError that names the option."""
+    try:
+        return kind(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "--" + str(first["loc"][0]).replace("_", "-") if first["loc"] else ""
+        message = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            message = f"no such option; there are {', '.join(kind.model_fields)}"
+        raise RequestError(f"{name}: {message}" if name else message) from error
+
+
+def read_config(path: str) -> dict[str, Any]:
+    """Options from a YAML file, by the names of the command line (dashes or underscores)."""
+    try:
+        loaded = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise RequestError(f"--config {path}: {' '.join(str(error).split())}") from error
+    if not isinstance(loaded, dict):
+        raise RequestError(f"--config {path}: a mapping of option names to values is expected")
+    return {str(k).replace("-", "_"): v for k, v in loaded.items()}

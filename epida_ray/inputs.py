@@ -1,0 +1,527 @@
+"""What a user hands in: Parquet, CSV, TSV or JSONL, on a disk or behind a URL, cut into shards that can be read alone.
+
+The shard plan depends on the input alone. Parquet files are addressed by row; CSV and JSONL are scanned once for the
+byte offset of every 64th row, so that a shard of those can be read without reading what stands before it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import posixpath
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import numba
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict
+
+from epida_ray.errors import RequestError
+from epida_ray.storage import open_filesystem
+
+MAX_CHARACTERS = 100_000
+"""Longer texts are set aside: no classifier here reads that far, and one of them could hold up a whole shard."""
+
+_STEP = 64
+_CHUNK = 1 << 23
+_MAX_CHECKED_IDS = 20_000_000
+_FORMATS = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+}
+_DELIMITERS = {"csv": ",", "tsv": "\t"}
+
+
+class Columns(BaseModel):
+    """Which columns hold the text, the label and the id; without an id column ids are `path:row`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    text: str = "text"
+    label: str = "label"
+    id: str | None = None
+
+
+class InputFile(BaseModel):
+    """One file of the input. A file that cannot be read at all has an error, no rows, and one line in `rejected/`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    path: str
+    format: str
+    bytes: int
+    digest: str
+    rows: int = 0
+    error: str = ""
+    header: tuple[str, ...] = ()
+    offsets: tuple[int, ...] = ()
+    """Byte offsets of every 64th row and of the end, for CSV and JSONL."""
+
+
+class Shard(NamedTuple):
+    """A row range of one file: the unit of work, commit and resume."""
+
+    file: int
+    start: int
+    stop: int
+
+
+class Plan(BaseModel):
+    """The input, cut into shards. Frozen in a run's manifest."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    root: str
+    files: tuple[InputFile, ...]
+    columns: Columns
+    encoding: str = "utf-8"
+    label_type: str = "string"
+    shard_rows: int
+
+    @property
+    def rows(self) -> int:
+        return sum(f.rows for f in self.files)
+
+    def shards(self) -> Iterator[Shard]:
+        for index, file in enumerate(self.files):
+            for start in range(0, file.rows, self.shard_rows):
+                yield Shard(index, start, min(start + self.shard_rows, file.rows))
+
+    def shard_name(self, shard: Shard) -> str:
+        """Unique within a run, and a plain file name whatever the input's path is."""
+        path = quote(self.files[shard.file].path, safe="")
+        if len(path) > 120:
+            path = f"{path[:80]}~{blake2b(path.encode(), digest_size=8).hexdigest()}"
+        return f"{path}-{shard.start:012d}-{shard.stop:012d}"
+
+    def identity(self) -> list[tuple[str, int, str]]:
+        """What makes two inputs the same one, wherever they are stored."""
+        return [(f.path, f.bytes, f.digest) for f in self.files]
+
+
+def plan_inputs(location: str, columns: Columns, encoding: str = "utf-8") -> Plan:
+    """Find the files, check the columns, count the rows and cut them into shards."""
+    filesystem, root, names = _find(location)
+    files = [_inspect(filesystem, root, name, columns, encoding) for name in names]
+    good = [f for f in files if not f.error]
+    if not good:
+        raise RequestError(f"{files[0].path}: {files[0].error}")
+    rows = sum(f.rows for f in good)
+    if rows == 0:
+        raise RequestError(f"{location} has no rows")
+    plan = Plan(
+        root=root if isinstance(filesystem, pafs.LocalFileSystem) else _url_root(location, root),
+        files=tuple(files),
+        columns=columns,
+        encoding=encoding,
+        label_type=_label_type(filesystem, root, good[0], columns, encoding),
+        shard_rows=_shard_rows(rows),
+    )
+    if columns.id is not None:
+        _check_ids(plan)
+    return plan
+
+
+def _shard_rows(rows: int) -> int:
+    """About 32 shards, of 64 to 16,384 rows each: never so few that workers idle, never so many that tasks are tiny."""
+    size = _STEP
+    while size < 16_384 and size * 32 < rows:
+        size *= 2
+    return size
+
+
+def _url_root(location: str, root: str) -> str:
+    return location.split("://", 1)[0] + "://" + root
+
+
+def _find(location: str) -> tuple[pafs.FileSystem, str, list[str]]:
+    """The filesystem, the folder that ids are relative to, and the files' paths below it."""
+    filesystem, path = open_filesystem(location)
+    if any(c in path for c in "*?["):
+        from fnmatch import fnmatchcase
+
+        base = path[: min(path.find(c) for c in "*?[" if c in path)].rpartition("/")[0] or "/"
+        found = [n for n in _walk(filesystem, base) if fnmatchcase(posixpath.join(base, n), path)]
+        if not found:
+            raise RequestError(f"no file matches {location}")
+        return filesystem, base, found
+    info = filesystem.get_file_info(path)
+    if info.type == pafs.FileType.NotFound:
+        raise RequestError(f"no such file or directory: {location}")
+    if info.type == pafs.FileType.Directory:
+        found = [n for n in _walk(filesystem, path) if posixpath.splitext(n)[1].lower() in _FORMATS]
+        if not found:
+            raise RequestError(f"{location} holds no .parquet, .csv, .tsv or .jsonl file")
+        return filesystem, path, found
+    folder, _, name = path.rpartition("/")
+    return filesystem, folder, [name]
+
+
+def _walk(filesystem: pafs.FileSystem, base: str) -> list[str]:
+    infos = filesystem.get_file_info(pafs.FileSelector(base, recursive=True, allow_not_found=True))
+    names = [posixpath.relpath(i.path, base) for i in infos if i.type == pafs.FileType.File]
+    return sorted(n for n in names if not any(part[0] in "._" for part in n.split("/")))
+
+
+def _inspect(filesystem: pafs.FileSystem, root: str, name: str, columns: Columns, encoding: str) -> InputFile:
+    format_ = _FORMATS.get(posixpath.splitext(name)[1].lower())
+    if format_ is None:
+        raise RequestError(f"{name}: not a .parquet, .csv, .tsv or .jsonl file; convert it to one of those")
+    with filesystem.open_input_file(posixpath.join(root, name)) as file:
+        size = file.size()
+        digest = blake2b(digest_size=16)
+        digest.update(file.read_at(min(size, 1 << 16), 0))
+        digest.update(file.read_at(min(size, 1 << 16), max(0, size - (1 << 16))))
+        base = {"path": name, "format": format_, "bytes": size, "digest": digest.hexdigest()}
+        try:
+            if size == 0:
+                return InputFile(**base, error="the file is empty")
+            if format_ == "parquet":
+                metadata = pq.ParquetFile(file)
+                header: Sequence[str] = metadata.schema_arrow.names
+                found = InputFile(**base, rows=metadata.metadata.num_rows)
+            else:
+                found, header = _scan(file, base, encoding)
+        except (pa.ArrowException, OSError, csv.Error, ValueError) as error:
+            return InputFile(**base, error=f"cannot be read as {format_}: {_one_line(error)}")
+    if found.rows:
+        _check_columns(name, header, columns)
+    return found
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def _check_columns(name: str, header: Sequence[str], columns: Columns) -> None:
+    counts = Counter(header)
+    for option, column in (("--text-column", columns.text), ("--label-column", columns.label), ("--id-column", columns.id)):
+        if column is None:
+            continue
+        if column not in counts:
+            raise RequestError(f"{name} has no column {column!r}; it has {', '.join(map(repr, header))}; use {option}")
+        if counts[column] > 1:
+            raise RequestError(f"{name} has {counts[column]} columns named {column!r}; rename all but one")
+
+
+_FIELD_START, _PLAIN, _QUOTED, _QUOTE_IN_QUOTED = range(4)
+
+
+@numba.njit(cache=True)
+def _record_ends(data, state, content, delimiter, quotes, ends):  # type: ignore[no-untyped-def]
+    """Where records end, by the csv module's rules; `state` and `content` carry over from chunk to chunk."""
+    count = 0
+    for i in range(data.size):
+        byte = data[i]
+        if state == _QUOTED:
+            if byte == 34:
+                state = _QUOTE_IN_QUOTED
+        elif byte == 10:
+            if content:
+                ends[count] = i + 1
+                count += 1
+            elif count > 0:
+                ends[count - 1] = i + 1
+            state = _FIELD_START
+            content = False
+        elif byte != 13:
+            content = True
+            if byte == 34 and quotes and state != _PLAIN:
+                state = _QUOTED
+            else:
+                state = _FIELD_START if byte == delimiter else _PLAIN
+    return count, state, content
+
+
+def _scan(file: Any, base: dict[str, Any], encoding: str) -> tuple[InputFile, Sequence[str]]:
+    """Count the records of a CSV or JSONL file and note where every 64th begins."""
+    delimiter = _DELIMITERS.get(base["format"])
+    size = base["bytes"]
+    state, content = _FIELD_START, False
+    first, rows = (-1, -1) if delimiter else (0, 0)
+    offsets: list[int] = [] if delimiter else [0]
+    position = 0
+    header_end = 0
+    while position < size:
+        data = np.frombuffer(file.read_at(min(_CHUNK, size - position), position), dtype=np.uint8)
+        ends = np.empty(data.size, dtype=np.int64)
+        count, state, content = _record_ends(data, state, content, ord(delimiter or ","), delimiter is not None, ends)
+        ends = ends[:count] + position
+        position += data.size
+        if count and first < 0:
+            first, header_end = 0, int(ends[0])
+            offsets.append(header_end)
+            ends, count, rows = ends[1:], count - 1, 0
+        if rows >= 0:
+            numbers = np.arange(rows + 1, rows + count + 1)
+            offsets.extend(ends[numbers % _STEP == 0].tolist())
+            rows += count
+    if state == _QUOTED:
+        raise ValueError("a quoted field is never closed")
+    if content:
+        if rows < 0:
+            header_end, rows = size, 0
+            offsets.append(size)
+        else:
+            rows += 1
+            if rows % _STEP == 0:
+                offsets.append(size)
+    header: Sequence[str] = ()
+    if delimiter:
+        line = bytes(file.read_at(header_end, 0)).decode(encoding, "surrogateescape").removeprefix("\ufeff")
+        header = next(csv.reader(io.StringIO(line, newline=""), delimiter=delimiter), [])
+    elif rows:
+        try:
+            row = json.loads(bytes(file.read_at(min(size, _CHUNK), 0)).split(b"\n", 1)[0])
+            header = tuple(row)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"the first line is not a JSON object: {error}") from error
+    if not offsets or offsets[-1] != size:
+        offsets.append(size)
+    rows = max(rows, 0)
+    return InputFile(**base, rows=rows, header=tuple(header) if delimiter else (), offsets=tuple(offsets)), header
+
+
+class ShardReader:
+    """Reads shards of one plan; keeps the last Parquet row group, since neighbouring shards often share it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._filesystem: pafs.FileSystem | None = None
+        self._opened: tuple[int, pq.ParquetFile, list[int]] | None = None
+        self._group: tuple[int, int, pa.Table] | None = None
+
+    def read(self, shard: Shard) -> pa.Table:
+        """Columns sample_id, text, label, reason; a row with a reason is to be set aside."""
+        file = self.plan.files[shard.file]
+        reasons: list[str | None]
+        try:
+            if file.format == "parquet":
+                ids, texts, labels, reasons = self._parquet(shard)
+            else:
+                ids, texts, labels, reasons = self._lines(shard, file)
+            if len(texts) != shard.stop - shard.start:
+                raise ValueError(f"{len(texts)} rows where {shard.stop - shard.start} were planned; did the file change?")
+        except (pa.ArrowException, OSError, ValueError, csv.Error) as error:
+            count = shard.stop - shard.start
+            ids, texts, labels = None, [None] * count, [None] * count
+            reasons = [f"cannot read {file.path}: {_one_line(error)}"] * count
+        default_ids = [f"{file.path}:{row}" for row in range(shard.start, shard.stop)]
+        return _validated(default_ids, ids, texts, labels, reasons)
+
+    def _open(self, shard: Shard) -> Any:
+        if self._filesystem is None:
+            self._filesystem, self._root = open_filesystem(self.plan.root)
+        return self._filesystem.open_input_file(posixpath.join(self._root, self.plan.files[shard.file].path))
+
+    def _parquet(self, shard: Shard) -> tuple[list | None, list, list, list]:
+        if self._opened is None or self._opened[0] != shard.file:
+            handle = pq.ParquetFile(self._open(shard))
+            bounds = [0]
+            for i in range(handle.metadata.num_row_groups):
+                bounds.append(bounds[-1] + handle.metadata.row_group(i).num_rows)
+            self._opened = (shard.file, handle, bounds)
+            self._group = None
+        _, handle, bounds = self._opened
+        columns = self.plan.columns
+        wanted = [c for c in (columns.text, columns.label, columns.id) if c is not None]
+        pieces = []
+        for i in range(len(bounds) - 1):
+            low, high = max(bounds[i], shard.start), min(bounds[i + 1], shard.stop)
+            if low >= high:
+                continue
+            if self._group is None or self._group[:2] != (shard.file, i):
+                self._group = (shard.file, i, handle.read_row_group(i, columns=wanted, use_threads=False))
+            pieces.append(self._group[2].slice(low - bounds[i], high - low))
+        table = pa.concat_tables(pieces)
+        labels = _label_strings(table[columns.label])
+        ids = None if columns.id is None else _as_strings(table[columns.id]).to_pylist()
+        texts, reasons = _text_values(table[columns.text])
+        return ids, texts, labels, reasons
+
+    def _lines(self, shard: Shard, file: InputFile) -> tuple[list | None, list, list, list]:
+        begin = file.offsets[shard.start // _STEP]
+        last = -(-shard.stop // _STEP)
+        end = file.offsets[last] if last < len(file.offsets) else file.bytes
+        with self._open(shard) as handle:
+            data = bytes(handle.read_at(end - begin, begin))
+        text = data.decode(self.plan.encoding, "surrogateescape")
+        if shard.start == 0:
+            text = text.removeprefix("\ufeff")
+        columns = self.plan.columns
+        names = [columns.text, columns.label, columns.id]
+        values: list[list[Any]] = [[], [], []]
+        reasons: list[str | None] = []
+        for row, reason in self._rows(file, text):
+            for name, column in zip(names, values, strict=True):
+                value = None if name is None else row.get(name)
+                column.append(value)
+            reasons.append(reason)
+        ids = None if columns.id is None else [None if v is None else _label_text(v) for v in values[2]]
+        return ids, values[0], [None if v is None else _label_text(v) for v in values[1]], reasons
+
+    @staticmethod
+    def _rows(file: InputFile, text: str) -> Iterator[tuple[dict[str, Any], str | None]]:
+        if file.format == "jsonl":
+            for line in text.split("\n"):
+                if not line.strip():
+                    continue
+                try:
+                    row = json.loads(line)
+                    bad = None if isinstance(row, dict) else "the line is not a JSON object"
+                except ValueError as error:
+                    row, bad = {}, f"the line is not JSON: {_one_line(error)}"
+                yield (row if bad is None else {}), bad
+            return
+        csv.field_size_limit(1 << 28)
+        width = len(file.header)
+        for fields in csv.reader(io.StringIO(text, newline=""), delimiter=_DELIMITERS[file.format]):
+            if not fields:
+                continue
+            bad = None if len(fields) == width else f"{len(fields)} fields where the header has {width}"
+            yield dict(zip(file.header, fields, strict=False)), bad
+
+
+def _text_values(column: pa.ChunkedArray) -> tuple[list, list]:
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        column = _as_strings(column)
+    try:
+        texts = column.to_pylist()
+    except UnicodeDecodeError:
+        raw = column.cast(pa.large_binary()).to_pylist()
+        texts = [None if b is None else b.decode("utf-8", "surrogateescape") for b in raw]
+    return texts, [None] * len(texts)
+
+
+def _as_strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    return column.cast(pa.string())
+
+
+def _label_strings(column: pa.ChunkedArray) -> list[str | None]:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_floating(column.type) and pc.all(pc.equal(column, pc.floor(column))).as_py() is not False:
+        column = column.cast(pa.int64())
+    return column.cast(pa.string()).to_pylist()
+
+
+def _label_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return value if isinstance(value, str) else json.dumps(value) if isinstance(value, (list, dict)) else str(value)
+
+
+def _validated(
+    default_ids: list[str], ids: list | None, texts: list, labels: list, reasons: list[str | None]
+) -> pa.Table:
+    seen: set[str] = set()
+    if ids is None:
+        final_ids = default_ids
+    else:
+        final_ids = []
+        for i, (given, fallback) in enumerate(zip(ids, default_ids, strict=True)):
+            if given in (None, ""):
+                reasons[i] = reasons[i] or "the id is missing"
+                given = fallback
+            elif not _encodable(given):
+                reasons[i] = reasons[i] or "the id is not valid Unicode"
+                given = fallback
+            elif given in seen:
+                reasons[i] = reasons[i] or f"the id {given!r} was used before"
+                given = fallback
+            seen.add(given)
+            final_ids.append(given)
+    for i, (text, label) in enumerate(zip(texts, labels, strict=True)):
+        if reasons[i] is None:
+            if text is None:
+                reasons[i] = "the text is null"
+            elif not isinstance(text, str):
+                reasons[i] = f"the text is a {type(text).__name__}, not a string"
+            elif not text or text.isspace():
+                reasons[i] = "the text is empty"
+            elif len(text) > MAX_CHARACTERS:
+                reasons[i] = f"the text has {len(text):,} characters; the limit is {MAX_CHARACTERS:,}"
+            elif not text.isascii() and not _encodable(text):
+                reasons[i] = "the text is not valid Unicode; if the file has another encoding, use --encoding"
+            elif label is None or label == "":
+                reasons[i] = "the label is missing"
+            elif not _encodable(label):
+                reasons[i] = "the label is not valid Unicode; if the file has another encoding, use --encoding"
+        if reasons[i] is not None:
+            texts[i] = _printable(text)
+            labels[i] = None
+    return pa.table(
+        {
+            "sample_id": pa.array(final_ids, pa.string()),
+            "text": pa.array(texts, pa.string()),
+            "label": pa.array(labels, pa.string()),
+            "reason": pa.array(reasons, pa.string()),
+        }
+    )
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _printable(text: Any) -> str:
+    """The first characters of a rejected text, safe to store and to show."""
+    if text is None:
+        return ""
+    shown = text if isinstance(text, str) else repr(text)
+    return shown[:200].encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _label_type(filesystem: pafs.FileSystem, root: str, file: InputFile, columns: Columns, encoding: str) -> str:
+    """The type labels had in the input, which the output keeps: string, int64 or bool."""
+    if file.format in _DELIMITERS:
+        return "string"
+    with filesystem.open_input_file(posixpath.join(root, file.path)) as handle:
+        if file.format == "parquet":
+            kind = pq.ParquetFile(handle).schema_arrow.field(columns.label).type
+            if pa.types.is_dictionary(kind):
+                kind = kind.value_type
+            return "bool" if pa.types.is_boolean(kind) else "int64" if pa.types.is_integer(kind) else "string"
+        values = set()
+        for line in bytes(handle.read_at(min(file.bytes, _CHUNK), 0)).decode(encoding, "replace").split("\n")[:1000]:
+            try:
+                values.add(type(json.loads(line).get(columns.label)))
+            except (ValueError, AttributeError):
+                continue
+    values.discard(type(None))
+    return "bool" if values == {bool} else "int64" if values == {int} else "string"
+
+
+def _check_ids(plan: Plan) -> None:
+    """Ids of the whole input must differ. Beyond 20 million rows this is checked within each shard only."""
+    if plan.rows > _MAX_CHECKED_IDS:
+        return
+    reader = ShardReader(plan)
+    hashes = np.empty(plan.rows, dtype=np.uint64)
+    position = 0
+    for shard in plan.shards():
+        table = reader.read(shard)
+        for sample_id, reason in zip(table["sample_id"].to_pylist(), table["reason"].to_pylist(), strict=True):
+            if reason and "was used before" in reason:
+                raise RequestError(f"column {plan.columns.id!r}: {reason}; ids must be unique, or leave --id-column out")
+            hashes[position] = int.from_bytes(blake2b(sample_id.encode(), digest_size=8).digest(), "little")
+            position += 1
+    if np.unique(hashes).size != hashes.size:
+        raise RequestError(f"column {plan.columns.id!r} has duplicate ids; ids must be unique, or leave --id-column out")

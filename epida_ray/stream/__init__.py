@@ -1,0 +1,1 @@
+"""The pipeline on Ray: the only folder that imports it."""

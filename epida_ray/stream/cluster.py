@@ -1,0 +1,79 @@
+"""Connecting to Ray, and how many actors of which size fit on it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import ray
+
+from epida_ray.errors import RequestError, RunError
+
+SHARE = 0.4
+"""CPUs of a generator and of a scorer where there is no GPU. Both pools cover all cores, so whichever stage is the
+slower one gets them; the remaining fifth is for selecting and writing."""
+FINISH_SHARE = 0.2
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[None]:
+    """Use the Ray that is there, join one, or start a local one that listens on loopback and ends with this block."""
+    if ray.is_initialized():
+        yield
+        return
+    target = address or os.environ.get("RAY_ADDRESS") or "local"
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    local = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"} if target == "local" else {}
+    try:
+        ray.init(address=target, log_to_driver=False, logging_level=logging.ERROR, **local)
+    except (ConnectionError, ValueError, TimeoutError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise RequestError(f"no Ray at --address {target}: {reason}; start one with `ray start --head`") from error
+    except RuntimeError as error:
+        raise RunError(f"Ray did not start: {' '.join(str(error).split())[:300]}") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+class Pools(NamedTuple):
+    """Sizes of the actor pools and what one actor of each takes."""
+
+    generators: int
+    generator_cpus: float
+    scorers: int
+    scorer_cpus: float
+    scorer_gpus: float
+
+
+def size_pools(generators: int | None, scorers: int | None) -> Pools:
+    """Fit the pools to the cluster; refuse what could never be scheduled and say what would fit."""
+    resources = ray.cluster_resources()
+    return fit_pools(resources.get("CPU", 0.0), resources.get("GPU", 0.0), generators, scorers)
+
+
+def fit_pools(cpus: float, gpus: float, generators: int | None, scorers: int | None) -> Pools:
+    if cpus < 1:
+        raise RequestError(f"this Ray has {cpus:g} CPUs; one is the least that a run needs")
+    if gpus >= 1:
+        scorer_count = scorers or int(gpus)
+        scorer_gpus = min(1.0, int(gpus * 100 / scorer_count) / 100)
+        scorer_cpus = min(1.0, cpus / (4 * scorer_count))
+        room = cpus - scorer_count * scorer_cpus - FINISH_SHARE * 2
+        generator_cpus = 1.0 if room >= 1 else SHARE
+        pools = Pools(generators or max(1, int(room / generator_cpus)), generator_cpus, scorer_count, scorer_cpus, scorer_gpus)
+    else:
+        pools = Pools(generators or int(cpus), SHARE, scorers or int(cpus), SHARE, 0.0)
+    needed = pools.generators * pools.generator_cpus + pools.scorers * pools.scorer_cpus + FINISH_SHARE
+    if needed > cpus + 1e-9:
+        fit = fit_pools(cpus, gpus, None, None)
+        raise RequestError(
+            f"{pools.generators} generators and {pools.scorers} scorers need {needed:.1f} CPUs and this Ray has {cpus:g}; "
+            f"--generators {fit.generators} --scorers {fit.scorers} would fit"
+        )
+    return pools
