@@ -1,0 +1,88 @@
+"""From raw scores to the m to keep, sample by sample, in compiled loops."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True)
+def valid_samples(p, originals, offsets):  # type: ignore[no-untyped-def]
+    """Which samples have only probabilities: finite, not negative, rows that sum to 1 within 1%."""
+    out = np.ones(len(originals), np.bool_)
+    for s in range(len(originals)):
+        out[s] = _is_distribution(originals, s)
+        for n in range(offsets[s], offsets[s + 1]):
+            out[s] = out[s] and _is_distribution(p, n)
+    return out
+
+
+@njit(cache=True)
+def _is_distribution(p, n):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for i in range(p.shape[1]):
+        if not p[n, i] >= 0.0:
+            return False
+        total += p[n, i]
+    return abs(total - 1.0) <= 0.01
+
+
+@njit(cache=True)
+def normalise(scores, originals, offsets, with_originals):  # type: ignore[no-untyped-def]
+    """Min-max per sample over its candidates, and its original if asked; a range of 0 gives 0."""
+    out = np.zeros(len(scores))
+    for s in range(len(offsets) - 1):
+        start, end = offsets[s], offsets[s + 1]
+        if start == end:
+            continue
+        low = originals[s] if with_originals else scores[start]
+        high = low
+        for n in range(start, end):
+            low, high = min(low, scores[n]), max(high, scores[n])
+        if high > low:
+            for n in range(start, end):
+                out[n] = (scores[n] - low) / (high - low)
+    return out
+
+
+@njit(cache=True)
+def largest(scores, offsets, eligible, m):  # type: ignore[no-untyped-def]
+    """The m largest of every eligible sample, best first, equal ones in order: flat indices, and how many each has."""
+    samples = len(offsets) - 1
+    counts = np.zeros(samples, np.int64)
+    for s in range(samples):
+        if eligible[s]:
+            counts[s] = min(m, offsets[s + 1] - offsets[s])
+    kept = np.empty(counts.sum(), np.int64)
+    base = 0
+    for s in range(samples):
+        room = counts[s]
+        held = 0
+        for n in range(offsets[s], offsets[s + 1] if room else offsets[s]):
+            at = held
+            while at > 0 and scores[n] > scores[kept[base + at - 1]]:
+                at -= 1
+            if at == room:
+                continue
+            held = min(held + 1, room)
+            for i in range(held - 1, at, -1):
+                kept[base + i] = kept[base + i - 1]
+            kept[base + at] = n
+        base += room
+    return kept, counts
+
+
+@njit(cache=True)
+def draws(seeds, offsets):  # type: ignore[no-untyped-def]
+    """Uniform numbers in [0, 1): candidate j of a sample gets number j of splitmix64 started at the sample's seed."""
+    out = np.empty(offsets[-1])
+    for s in range(len(seeds)):
+        state = seeds[s]
+        for n in range(offsets[s], offsets[s + 1]):
+            state += np.uint64(0x9E3779B97F4A7C15)
+            x = state
+            x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            x = x ^ (x >> np.uint64(31))
+            out[n] = (x >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+    return out
