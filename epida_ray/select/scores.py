@@ -136,7 +136,7 @@ def _mutual_information(p, o, owner):  # type: ignore[no-untyped-def]
         if classes > PAIRED_CLASSES or (classes > 8 and p_low * o_low >= EPS):
             out[n] = _information_by_moments(x, z, a, b, c)
         else:
-            out[n] = _information_by_pairs(x, z, values, weights)
+            out[n] = _information_by_pairs(x, z, a, values, weights)
     return out
 
 
@@ -152,22 +152,23 @@ def _pair_buffers(classes):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _information_by_pairs(p, o, values, weights):  # type: ignore[no-untyped-def]
+def _information_by_pairs(p, o, sums, values, weights):  # type: ignore[no-untyped-def]
     # P is symmetric: I = 2 Σ_{i>j} P log P + Σ_i P_ii log P_ii − 2 Σ_i P_i log P_i; `values` holds the three in turn
     classes = p.shape[0]
-    diagonal = classes * (classes - 1) // 2
-    sums = diagonal + classes
-    pair = 0
+    count = 0
     for i in range(classes):
-        values[diagonal + i] = max(p[i] * o[i], EPS)
-        row = values[diagonal + i]
+        row = 0.0
         for j in range(i):
             value = max((p[i] * o[j] + o[i] * p[j]) * 0.5, EPS)
-            values[pair + j] = value
-            values[sums + j] += value
+            values[count + j] = value
+            sums[j] += value
             row += value
-        values[sums + i] = row
-        pair += i
+        sums[i] = row
+        count += i
+    for i in range(classes):
+        value = max(p[i] * o[i], EPS)
+        values[count + i] = value
+        values[count + classes + i] = sums[i] + value
     total = 0.0
     for n in range(values.shape[0]):
         total += weights[n] * values[n] * _log(values[n])
