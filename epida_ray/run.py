@@ -69,8 +69,9 @@ class Counts:
         for name in ("rows", "candidates", "kept", "rejected", "short"):
             setattr(self, name, getattr(self, name) + one[name])
         self.reasons.update(one["reasons"])
-        self.seconds.update(one["seconds"])
-        self.nodes[one["node"]] += 1
+        self.seconds.update(one.get("seconds", {}))
+        if "node" in one:
+            self.nodes[one["node"]] += 1
 
 
 class Run:
@@ -142,6 +143,8 @@ class Run:
         shards = list(plan.shards())
         present = self.storage.names("augmented")
         done = [s for s in shards if self.file_name(s) in present]
+        self.counts.seconds.update(self.manifest.get("seconds", {}))
+        self.counts.nodes.update(self.manifest.get("nodes", {}))
         with ThreadPoolExecutor(8) as pool:
             for counts in pool.map(self._read_counts, done):
                 self.counts.add(counts)

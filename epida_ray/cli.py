@@ -1,0 +1,265 @@
+"""The command line. Thin: options become a config, errors become one line and an exit status."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from epida_ray.config import AugmentConfig, make_config, read_config
+from epida_ray.errors import EpidaError, RequestError
+from epida_ray.progress import Reporter
+
+app = typer.Typer(
+    name="epida",
+    help="Better text classifiers from few labelled samples: rewrite every sample K·m ways, let the classifier judge, "
+    "keep the best m.",
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+PANELS = {
+    "Input": ("text_column", "label_column", "id_column", "encoding", "labels"),
+    "Method": (
+        "generator", "generator_args", "protect", "classifier", "classifier_args", "train", "train_rows", "m", "k",
+        "select", "combine", "alpha", "normalize", "seed",
+    ),
+    "Output": ("output", "with_originals", "candidates"),
+    "Where and how": ("address", "generators", "scorers", "max_rejected", "stall_timeout"),
+}  # fmt: skip
+
+
+def _with_options(model: type[BaseModel], argument: str) -> Any:
+    """A decorator: the function takes `values`, a dict of what was given for the model's fields, on top of its own."""
+
+    def decorate(function: Any) -> Any:
+        def command(ctx: typer.Context, **given: Any) -> None:
+            explicit = {
+                name: value
+                for name, value in given.items()
+                if (source := ctx.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"
+            }
+            own = {name: given[name] for name in own_parameters}
+            values = {name: value for name, value in explicit.items() if name in model.model_fields}
+            function(_values(values, given.get("config")), **own)
+
+        own_parameters = [name for name in inspect.signature(function, eval_str=True).parameters if name != "values"]
+        parameters = [inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
+        parameters += [_parameter(name, info, name == argument) for name, info in model.model_fields.items()]
+        parameters += [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.name != "values"]
+        parameters.sort(key=lambda p: p.default is not inspect.Parameter.empty)
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__name__ = function.__name__
+        command.__doc__ = function.__doc__
+        command.__annotations__ = {p.name: p.annotation for p in parameters}
+        return command
+
+    return decorate
+
+
+def _parameter(name: str, info: FieldInfo, positional: bool) -> inspect.Parameter:
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    if positional:
+        annotation = Annotated[str, typer.Argument(metavar=name.upper(), help=info.description, show_default=False)]
+        return inspect.Parameter(name, kind, annotation=annotation)
+    flag = "--" + name.replace("_", "-")
+    panel = next((title for title, names in PANELS.items() if name in names), None)
+    options: dict[str, Any] = {"help": info.description, "rich_help_panel": panel}
+    default: Any = None if info.is_required() else info.default
+    type_: Any = info.annotation
+    if name in ("m", "k"):
+        flags = ["-" + name]
+    elif name.endswith("_args"):
+        flags, type_, default = [flag.removesuffix("s")], list[str], []
+        options |= {"metavar": "KEY=VALUE", "help": f"{info.description} May be repeated."}
+    elif name == "labels":
+        flags, type_, default = [flag], str | None, None
+    elif name == "protect":
+        flags, type_, default = [flag], str | None, None
+        options |= {"metavar": "FILE", "help": f"{info.description} One per line."}
+    elif type_ is bool:
+        flags = [f"{flag}/--no-{flag[2:]}"] if info.default else [flag]
+    else:
+        flags = [flag]
+    if name == "output":
+        flags, type_ = [flag, "-o"], str | None
+        options["metavar"] = "DIR"
+    return inspect.Parameter(name, kind, annotation=Annotated[type_, typer.Option(*flags, **options)], default=default)
+
+
+def _values(given: dict[str, Any], config: str | None) -> dict[str, Any]:
+    """Options from --config, overridden by those of the command line, in the form the config takes."""
+    values = dict(given)
+    if isinstance(values.get("labels"), str):
+        values["labels"] = tuple(label.strip() for label in values["labels"].split(",") if label.strip())
+    for name in [n for n in values if n.endswith("_args")]:
+        values[name] = dict(_key_value(pair) for pair in values[name])
+    file_values = read_config(config) if config else {}
+    values = file_values | values
+    if isinstance(values.get("protect"), str):
+        try:
+            lines = Path(values["protect"]).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise RequestError(f"--protect {values['protect']}: {error}") from error
+        values["protect"] = tuple(line.strip() for line in lines if line.strip())
+    if isinstance(values.get("labels"), list):
+        values["labels"] = tuple(str(label) for label in values["labels"])
+    if not values.get("output"):
+        raise RequestError("--output DIR is missing: where should the results go?")
+    return values
+
+
+def _key_value(pair: str) -> tuple[str, Any]:
+    key, equals, value = pair.partition("=")
+    if not equals:
+        raise RequestError(f"{pair!r} is not KEY=VALUE")
+    return key.strip().replace("-", "_"), yaml.safe_load(value)
+
+
+@app.command()
+@_with_options(AugmentConfig, "input")
+def augment(
+    values: dict[str, Any],
+    config: Annotated[str | None, typer.Option(metavar="FILE", help="YAML file with options.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+) -> None:
+    """Make a larger and better training set from a labelled corpus of any size.
+
+    Each text of INPUT is rewritten K·m ways, the classifier judges every rewrite, the best m are written to
+    DIR/augmented. Killed at any moment, the same command goes on where it was.
+    """
+    asked = make_config(AugmentConfig, values)
+    from epida_ray.stream.offline import augment as run_augment
+    from epida_ray.stream.offline import summary
+
+    reporter = Reporter(quiet)
+    result = run_augment(asked, reporter)
+    for line in summary(result.manifest):
+        reporter.say(line)
+    reporter.say(f"results: {result.augmented}")
+
+
+@app.command()
+def evaluate(
+    model: Annotated[str, typer.Argument(metavar="MODEL_DIR", help="Directory of a saved model, such as DIR/model.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Labelled Parquet, CSV, TSV or JSONL.")],
+    text_column: Annotated[str, typer.Option(help="Column with the text.")] = "text",
+    label_column: Annotated[str, typer.Option(help="Column with the label.")] = "label",
+    encoding: Annotated[str, typer.Option(help="Encoding of CSV, TSV and JSONL files.")] = "utf-8",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """Accuracy, macro-F1 and the scores of each class of a model on a labelled file."""
+    from epida_ray.evaluate.models import evaluate_model
+
+    result = evaluate_model(model, file, text_column, label_column, encoding)
+    if as_json:
+        typer.echo(json.dumps(result))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("class", "precision", "recall", "F1", "rows")
+    for label, one in result["per_class"].items():
+        table.add_row(label, *(f"{one[k]:.3f}" for k in ("precision", "recall", "f1")), f"{one['support']:,}")
+    console = Console()
+    console.print(table)
+    console.print(f"accuracy {result['accuracy']:.4f}, macro-F1 {result['macro_f1']:.4f}, {result['rows']:,} rows")
+    if result["rejected"]:
+        console.print(f"{result['rejected']:,} rows left out: {result['reason']}", markup=False)
+
+
+@app.command("list")
+def list_plugins(
+    kind: Annotated[str, typer.Argument(metavar="generators|classifiers|selectors", help="What to list.")],
+) -> None:
+    """What can be named with --generator, --classifier and --select, and what is missing for it."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from epida_ray.classify import CLASSIFIERS
+    from epida_ray.generate import GENERATORS
+    from epida_ray.select import SELECTORS
+
+    registries = {"generators": GENERATORS, "classifiers": CLASSIFIERS, "selectors": SELECTORS}
+    if kind not in registries:
+        raise RequestError(f"epida list takes {', '.join(registries)}, not {kind!r}")
+    table = Table("name", "what it is", "")
+    for row in registries[kind].listing():
+        table.add_row(row.name, row.summary, row.missing or "ready")
+    Console().print(table)
+
+
+@app.command()
+def doctor(
+    address: Annotated[str | None, typer.Option(help="Ray to look at: local, auto or HOST:PORT.")] = None,
+) -> None:
+    """What is installed, what can be scheduled, what is missing and how to get it."""
+    from epida_ray.stream.doctor import examine
+
+    if not examine(address):
+        raise typer.Exit(1)
+
+
+@app.command()
+def status(directory: Annotated[str, typer.Argument(metavar="DIR", help="Directory of a run.")]) -> None:
+    """How far a run is, while it runs and after."""
+    from epida_ray.run import read_manifest
+    from epida_ray.storage import Storage
+    from epida_ray.stream.offline import summary
+
+    manifest = read_manifest(Storage(directory))
+    typer.echo(f"{manifest['kind']}: {manifest['status']}, started {manifest['started']}")
+    if "done" in manifest:
+        typer.echo(f"{manifest['done']['shards']:,} of {manifest['shards']:,} shards")
+        for line in summary(manifest):
+            typer.echo(line)
+
+
+@app.command()
+def demo(
+    output: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="Where the files go.")] = "epida-demo",
+) -> None:
+    """The whole story in about two minutes on a bundled corpus of support requests."""
+    from epida_ray.demo import run_demo
+
+    run_demo(output)
+
+
+_USAGE_ERRORS = typer.BadParameter.__mro__[1:3]
+"""UsageError and ClickException of whichever click Typer was built with."""
+
+
+def fail(message: str, status: int) -> NoReturn:
+    print(f"epida: {message}", file=sys.stderr)
+    raise SystemExit(status)
+
+
+def main() -> None:
+    """Entry point: a wrong request is one line and status 2, a failed run one line and status 1."""
+    if len(sys.argv) == 1:
+        sys.argv.append("--help")
+    try:
+        status = app(standalone_mode=False)
+    except EpidaError as error:
+        fail(str(error), error.exit_status)
+    except (KeyboardInterrupt, typer.Abort):
+        fail("interrupted", 1)
+    except BrokenPipeError:
+        status = 1
+    except Exception as error:
+        if not isinstance(error, _USAGE_ERRORS):
+            raise
+        fail(f"{error.format_message().rstrip('.')}; `epida --help` shows how", 2)
+    raise SystemExit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+"""`epida augment`: one pass over a corpus of any size, resumable, with the same bytes every time."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from epida_ray.classify import CLASSIFIERS
+from epida_ray.classify import load as load_classifier
+from epida_ray.classify.training import TrainingOptions, fit
+from epida_ray.config import AugmentConfig
+from epida_ray.errors import RequestError, RunError
+from epida_ray.generate import GENERATORS
+from epida_ray.inputs import Columns, Plan, ShardReader, plan_inputs
+from epida_ray.progress import Reporter
+from epida_ray.run import Run, digest, directory_digest
+from epida_ray.storage import Storage
+from epida_ray.stream.cluster import connected, size_pools
+from epida_ray.stream.shards import STAGES, Job, run_shards, write_rejected
+
+SAVE_EVERY = 10.0
+"""Seconds between two saves of the manifest while shards are being finished."""
+
+
+@dataclass(frozen=True)
+class AugmentResult:
+    """Where the results are, and the manifest's account of them."""
+
+    output: str
+    manifest: dict[str, Any]
+
+    @property
+    def augmented(self) -> str:
+        return f"{self.output}/augmented"
+
+    @property
+    def kept(self) -> int:
+        return self.manifest["done"]["kept"]
+
+
+def augment(config: AugmentConfig, reporter: Reporter | None = None) -> AugmentResult:
+    """Run, or resume, what `config` asks for."""
+    reporter = reporter or Reporter(quiet=True)
+    GENERATORS.create(config.generator, **config.generator_args)
+    plan = plan_inputs(config.input, _columns(config), config.encoding)
+    asked = config.result_options() | {"input": digest(plan.identity())}
+    if config.train is not None:
+        train_plan = plan_inputs(config.train, _columns(config), config.encoding)
+        asked["train"] = digest(train_plan.identity())
+    else:
+        train_plan = plan
+    run = Run(config.output)
+    execution = {k: v for k, v in config.model_dump(mode="json").items() if k not in asked or k in ("input", "train")}
+    if run.open("augment", asked, execution):
+        reporter.say(f"{config.output} is finished already: {run.manifest['done']['kept']:,} rows kept")
+        return AugmentResult(config.output, run.manifest)
+    with interruptible(run):
+        labels, model_digest = _prepare_classifier(config, train_plan, run, reporter)
+        fingerprint = digest([asked, model_digest])
+        left = run.start(plan, fingerprint)
+        if broken := [f for f in plan.files if f.error]:
+            reporter.warn(f"{len(broken)} of {len(plan.files)} files cannot be read, see rejected/; {broken[0].path}: {broken[0].error}")
+            rows = [(f.path, "read", f.error, "") for f in broken]
+            write_rejected(run.storage, f"unreadable-files-{fingerprint[:12]}.parquet", rows)
+        if left:
+            _work(config, plan, run, labels, left, reporter)
+        run.check_budget(config.max_rejected)
+        run.finish()
+    return AugmentResult(config.output, run.manifest)
+
+
+def _columns(config: AugmentConfig) -> Columns:
+    return Columns(text=config.text_column, label=config.label_column, id=config.id_column)
+
+
+def _work(
+    config: AugmentConfig, plan: Plan, run: Run, labels: tuple[str, ...], left: list[Any], reporter: Reporter
+) -> None:
+    if run.counts.shards:
+        reporter.say(f"resuming: {run.counts.shards:,} of {run.counts.shards + len(left):,} shards are done")
+    job = Job(
+        plan=plan,
+        storage=run.storage,
+        fingerprint=run.fingerprint,
+        labels=labels,
+        **{n: getattr(config, n) for n in Job.__dataclass_fields__.keys() & AugmentConfig.model_fields.keys()},
+    )
+    saved = time.monotonic()
+    with connected(config.address), reporter.track("augment", plan.rows, run.counts.rows) as tracker:
+        pools = size_pools(config.generators, config.scorers)
+        run.manifest["pools"] = pools._asdict()
+        try:
+            for counts in run_shards(job, left, pools, config.stall_timeout):
+                run.counts.add(counts)
+                tracker.update(run.counts.rows, f"{run.counts.kept:,} kept")
+                run.check_budget(config.max_rejected)
+                if time.monotonic() - saved > SAVE_EVERY:
+                    run.save_progress()
+                    saved = time.monotonic()
+        except RunError as error:
+            run.save(status="failed", failure=str(error))
+            kept = f"{run.counts.shards:,} of {run.manifest['shards']:,} shards are kept in {config.output}"
+            if "--max-rejected" in str(error):
+                raise
+            raise RunError(f"{error}. {kept}; run the same command again to resume") from error
+
+
+@contextmanager
+def interruptible(run: Run) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the run in order: what is done is kept, and the message says how to go on."""
+
+    def stop(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, stop) if main else None
+    try:
+        yield
+    except KeyboardInterrupt:
+        run.save(status="interrupted", **run._progress())
+        raise RunError(
+            f"interrupted; {run.counts.shards:,} finished shards are kept in {run.storage.location}; "
+            "run the same command again to resume"
+        ) from None
+    finally:
+        if main:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _prepare_classifier(
+    config: AugmentConfig, train_plan: Plan, run: Run, reporter: Reporter
+) -> tuple[tuple[str, ...], str]:
+    """Make sure that DIR/model holds the classifier; returns its labels and the digest of its files."""
+    if run.manifest.get("model_digest") and run.storage.exists("model/config.json"):
+        path = run.storage.local_copy("model")
+        if directory_digest(path) != run.manifest["model_digest"]:
+            raise RequestError(f"{run.storage.location}/model was changed since the run began; use another --output")
+        return load_classifier(path).labels, run.manifest["model_digest"]
+    names = {row.name for row in CLASSIFIERS.listing()}
+    if config.classifier in names:
+        classifier = _train(config, train_plan, reporter)
+    else:
+        where = Storage(config.classifier)
+        if not where.exists("config.json"):
+            raise RequestError(
+                f"--classifier {config.classifier} is neither a directory with a saved model nor one of {', '.join(sorted(names))}"
+            )
+        classifier = load_classifier(where.local_copy(""))
+        if config.labels and set(config.labels) != set(classifier.labels):
+            raise RequestError(
+                f"--labels {','.join(config.labels)} are not the labels of {config.classifier}: {','.join(classifier.labels)}"
+            )
+    reporter.say(f"classifier: {classifier.describe()}")
+    with tempfile.TemporaryDirectory(prefix="epida-") as folder:
+        classifier.save(folder)
+        run.storage.upload(Path(folder), "model")
+        model_digest = directory_digest(Path(folder))
+    run.save(model_digest=model_digest, labels=list(classifier.labels), classifier=classifier.describe())
+    return classifier.labels, model_digest
+
+
+def _train(config: AugmentConfig, plan: Plan, reporter: Reporter) -> Any:
+    """The paper's pre-training: a fresh classifier on --train, or on rows of INPUT chosen by a hash of their ids."""
+    texts, names = read_labelled(plan, config.train_rows)
+    labels = config.labels or label_set(names)
+    known = [(t, n) for t, n in zip(texts, names, strict=True) if n in set(labels)]
+    if len(labels) < 2:
+        raise RequestError(f"column {config.label_column!r} has one class only ({', '.join(labels)}); two are the least")
+    if not known:
+        raise RequestError(f"no row has one of --labels {','.join(labels)}")
+    classifier = CLASSIFIERS.create(config.classifier, labels=labels, seed=config.seed, **config.classifier_args)
+    reporter.say(f"training {config.classifier} on {len(known):,} rows, {len(labels)} classes")
+    index = {label: i for i, label in enumerate(labels)}
+    history = fit(classifier, [t for t, _ in known], [index[n] for _, n in known], options=TrainingOptions(seed=config.seed))
+    best = history.best
+    reporter.say(f"best epoch {best.epoch}: dev macro-F1 {best.macro_f1:.3f}")
+    return classifier
+
+
+def label_set(names: list[str]) -> tuple[str, ...]:
+    """The distinct labels: numbers in numeric order, anything else sorted as text."""
+    distinct = set(names)
+    return tuple(sorted(distinct, key=int if all(n.lstrip("-").isdigit() for n in distinct) else str))
+
+
+def read_labelled(plan: Plan, limit: int) -> tuple[list[str], list[str]]:
+    """At most `limit` good rows, those with the smallest hash of their id; of a very large input, from 256 shards."""
+    shards = list(plan.shards())
+    if len(shards) > 256:
+        shards = sorted(sorted(shards, key=lambda s: _hash(plan.shard_name(s)))[:256])
+    reader = ShardReader(plan)
+    hashes: list[int] = []
+    texts: list[str] = []
+    names: list[str] = []
+    everything = sum(s.stop - s.start for s in shards) <= limit
+    for shard in shards:
+        table = reader.read(shard)
+        rows = zip(*(table[n].to_pylist() for n in ("sample_id", "text", "label", "reason")), strict=True)
+        for sample_id, text, label, reason in rows:
+            if reason is None:
+                hashes.append(0 if everything else _hash(sample_id))
+                texts.append(text)
+                names.append(label)
+        if len(hashes) > 4 * limit:
+            hashes, texts, names = _smallest(hashes, texts, names, limit)
+    if len(hashes) > limit:
+        hashes, texts, names = _smallest(hashes, texts, names, limit)
+    if not texts:
+        raise RequestError("no row has both a text and a label; see --text-column and --label-column")
+    return texts, names
+
+
+def _smallest(hashes: list[int], texts: list[str], names: list[str], limit: int) -> tuple[list[int], list[str], list[str]]:
+    order = np.sort(np.argsort(np.array(hashes, dtype=np.uint64), kind="stable")[:limit]).tolist()
+    return [hashes[i] for i in order], [texts[i] for i in order], [names[i] for i in order]
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def summary(manifest: dict[str, Any]) -> list[str]:
+    """The end of a run in a few lines."""
+    done, seconds = manifest["done"], manifest["seconds"]
+    lines = [
+        f"{done['rows']:,} rows in, {done['candidates']:,} candidates, {done['kept']:,} kept, "
+        f"{done['rejected']:,} set aside, {done['short']:,} with fewer than m"
+    ]
+    total = sum(seconds.values()) or 1.0
+    shares = ", ".join(f"{stage} {100 * seconds.get(stage, 0) / total:.0f}%" for stage in STAGES)
+    lines.append(f"CPU time: {shares}; {total:.1f} s in all")
+    for reason, count in list(manifest["reasons"].items())[:3]:
+        lines.append(f"set aside ({count:,}): {reason}")
+    return lines

@@ -1,0 +1,426 @@
+"""The stages read → generate → classify → select → write on Ray Data. A shard is one block from end to end."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import ray
+
+from epida_ray.classify import Classifier
+from epida_ray.classify import load as load_classifier
+from epida_ray.errors import RunError
+from epida_ray.generate import GENERATORS, propose, protect
+from epida_ray.inputs import Plan, Shard, ShardReader
+from epida_ray.run import COUNTS_KEY
+from epida_ray.sample import Rejected, Sample, sample_seeds
+from epida_ray.select import ScoredBatch, parse
+from epida_ray.storage import Storage
+from epida_ray.stream.cluster import FINISH_SHARE, Pools
+
+STAGES = ("read", "generate", "score", "select", "write")
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that an actor needs to know of a run; small, and sent by value."""
+
+    plan: Plan
+    storage: Storage
+    fingerprint: str
+    labels: tuple[str, ...]
+    generator: str
+    generator_args: dict[str, Any]
+    protect: tuple[str, ...]
+    m: int
+    k: int
+    select: str
+    combine: str
+    alpha: float
+    normalize: bool
+    seed: int
+    with_originals: bool
+    candidates: bool
+    round_: int = 0
+    weights_version: int = 0
+
+    def load_classifier(self) -> Classifier:
+        return load_classifier(self.storage.local_copy("model"))
+
+    @property
+    def run_id(self) -> str:
+        return self.fingerprint[:16]
+
+    def file_name(self, shard: Shard) -> str:
+        return f"{self.plan.shard_name(shard)}-{self.fingerprint[:12]}.parquet"
+
+
+class Generate:
+    """Reads a shard and proposes candidates for its samples: one row per sample from here on."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.reader = ShardReader(job.plan)
+        self.generator = GENERATORS.create(job.generator, **job.generator_args)
+        if getattr(self.generator, "needs_classifier", False):
+            classifier = job.load_classifier()
+            self.generator.bind(classifier.predict_proba, classifier.labels)
+        self.label_index = {label: i for i, label in enumerate(job.labels)}
+
+    def __call__(self, block: pa.Table) -> pa.Table:
+        shard = Shard(*(block[name][0].as_py() for name in Shard._fields))
+        clock = time.process_time()
+        rows = self.reader.read(shard)
+        ids, texts, labels, reasons = (rows[n].to_pylist() for n in ("sample_id", "text", "label", "reason"))
+        stages: list[str | None] = ["read" if reason else None for reason in reasons]
+        for i, label in enumerate(labels):
+            if reasons[i] is None and label not in self.label_index:
+                known = ", ".join(self.job.labels[:10]) + (", …" if len(self.job.labels) > 10 else "")
+                stages[i], reasons[i] = "read", f"the label {label[:40]!r} is not one of {known}"
+        read_seconds = time.process_time() - clock
+
+        clock = time.process_time()
+        good = [i for i, reason in enumerate(reasons) if reason is None]
+        if self.job.protect:
+            spans = protect([texts[i] for i in good], self.job.protect)
+            samples = [Sample(ids[i], texts[i], labels[i], s) for i, s in zip(good, spans, strict=True)]
+        else:
+            samples = [Sample(ids[i], texts[i], labels[i]) for i in good]
+        proposals = propose(
+            self.generator,
+            samples,
+            self.job.k * self.job.m,
+            run_seed=self.job.seed,
+            round_=self.job.round_,
+            name=self.job.generator,
+        )
+        counts = np.zeros(len(ids), dtype=np.int64)
+        candidates: list[str] = []
+        operations: list[str] = []
+        for i, proposal in zip(good, proposals, strict=True):
+            if isinstance(proposal, Rejected):
+                stages[i], reasons[i] = "generate", proposal.reason
+            else:
+                counts[i] = len(proposal.texts)
+                candidates += proposal.texts
+                operations += proposal.operations
+        offsets = pa.array(np.concatenate(([0], np.cumsum(counts))), pa.int64())
+        label_ids = np.array([self.label_index.get(label, -1) for label in labels], dtype=np.int32)
+        table = pa.table(
+            {
+                "sample_id": rows["sample_id"],
+                "text": rows["text"],
+                "label": label_ids,
+                "stage": pa.array(stages, pa.string()),
+                "reason": pa.array(reasons, pa.string()),
+                "candidates": pa.LargeListArray.from_arrays(offsets, pa.array(candidates, pa.large_string())),
+                "operations": pa.LargeListArray.from_arrays(offsets, pa.array(operations, pa.string())),
+            }
+        )
+        generate_seconds = time.process_time() - clock
+        return _tag(table, shard, read=read_seconds, generate=generate_seconds)
+
+
+class Score:
+    """Asks the classifier for the probabilities of every candidate and of its original, a whole shard per call."""
+
+    def __init__(self, job: Job) -> None:
+        import torch
+
+        torch.set_num_threads(1)
+        self.classifier = job.load_classifier()
+
+    def __call__(self, block: pa.Table) -> pa.Table:
+        clock = time.process_time()
+        candidates = _column(block, "candidates")
+        counts = np.diff(candidates.offsets.to_numpy())
+        flat = candidates.flatten().to_pylist()
+        originals = block["text"].to_pylist()
+        texts: list[str] = []
+        position = 0
+        for text, count in zip(originals, counts.tolist(), strict=True):
+            if count:
+                texts.append(text)
+                texts += flat[position : position + count]
+                position += count
+        probabilities = self.classifier.predict_proba(texts)
+        sizes = np.where(counts > 0, counts + 1, 0) * len(self.classifier.labels)
+        offsets = pa.array(np.concatenate(([0], np.cumsum(sizes))), pa.int64())
+        flat_p = pa.array(np.ascontiguousarray(probabilities, dtype=np.float32).reshape(-1))
+        scored = block.append_column("probabilities", pa.LargeListArray.from_arrays(offsets, flat_p))
+        return scored.append_column("seconds_score", pa.array(np.full(len(block), time.process_time() - clock)))
+
+
+def finish(block: pa.Table, job: Job) -> dict[str, list[Any]]:
+    """Select, write the shard's files, and return its counts; a full disk is reported, not raised."""
+    shard = Shard(*(block[name][0].as_py() for name in Shard._fields))
+    try:
+        counts = _finish(block, shard, job)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+            raise
+        counts = {"error": f"cannot write to {job.storage.location}: {os.strerror(error.errno)}"}
+    return {"counts": [json.dumps(counts)]}
+
+
+def _finish(block: pa.Table, shard: Shard, job: Job) -> dict[str, Any]:
+    clock = time.process_time()
+    candidates, operations = _column(block, "candidates"), _column(block, "operations")
+    offsets = candidates.offsets.to_numpy()
+    counts = np.diff(offsets)
+    scored = np.flatnonzero(counts)
+    classes = len(job.labels)
+    ids = _column(block, "sample_id")
+
+    flat_p = _column(block, "probabilities").flatten().to_numpy(zero_copy_only=False).reshape(-1, classes)
+    starts = np.concatenate(([0], np.cumsum(counts[scored] + 1)))[:-1]
+    is_original = np.zeros(len(flat_p), dtype=bool)
+    is_original[starts] = True
+    owner = np.repeat(scored, counts[scored])
+    batch = ScoredBatch(
+        probabilities=flat_p[~is_original],
+        offsets=np.concatenate(([0], np.cumsum(counts[scored]))),
+        originals=flat_p[starts],
+        labels=_column(block, "label").to_numpy()[scored],
+        seeds=np.array(
+            sample_seeds(job.seed, job.round_, ids.take(pa.array(scored)).to_pylist(), "select", 0), dtype=np.uint64
+        ),
+    )
+    selector = parse(job.select, combine=job.combine, alpha=job.alpha, normalize=job.normalize)
+    selection = selector.select(batch, job.m)
+    kept, rank = selection.kept, selection.rank
+    kept_counts = np.bincount(owner[kept], minlength=len(block))
+    select_seconds = time.process_time() - clock
+
+    clock = time.process_time()
+    stage, reason = block["stage"].to_pylist(), block["reason"].to_pylist()
+    for i in np.flatnonzero(kept_counts == 0).tolist():
+        if reason[i] is None:
+            if counts[i]:
+                stage[i], reason[i] = "score", "the classifier's probabilities are not finite"
+            else:
+                stage[i], reason[i] = "generate", "no candidate that differs from the text could be made"
+    rejected = [i for i, r in enumerate(reason) if r is not None]
+    short = np.flatnonzero((kept_counts > 0) & (kept_counts < job.m))
+    name = job.file_name(shard)
+    label_values = _label_values(job)
+    block_labels = _column(block, "label").to_numpy()
+
+    def rows(sample: np.ndarray, texts: pa.Array, made_by: pa.Array, generator: str, n: int) -> dict[str, Any]:
+        where = pa.array(sample)
+        return {
+            "sample_id": ids.take(where),
+            "text": texts.cast(pa.string()),
+            "label": label_values.take(pa.array(block_labels[sample])),
+            "source_text": _column(block, "text").take(where),
+            "generator": pa.repeat(generator, n),
+            "operation": made_by,
+        }
+
+    def scores(s_div: np.ndarray, s_qua: np.ndarray, s_tot: np.ndarray) -> dict[str, Any]:
+        return {"s_div": pa.array(s_div), "s_qua": pa.array(s_qua), "s_tot": pa.array(s_tot)}
+
+    if job.candidates:
+        chosen = np.zeros(len(owner), dtype=bool)
+        chosen[kept] = True
+        table = pa.table(
+            rows(owner, candidates.flatten(), operations.flatten(), job.generator, len(owner))
+            | scores(selection.s_div, selection.s_qua, selection.s_tot)
+            | {"kept": pa.array(chosen), "weights_version": _constant(job.weights_version, len(owner))}
+        )
+        job.storage.write_table(f"candidates/{name}", table)
+    if len(short):
+        table = pa.table(
+            {
+                "sample_id": ids.take(pa.array(short)),
+                "candidates": counts[short],
+                "kept": kept_counts[short],
+                "asked": _constant(job.m, len(short)),
+            }
+        )
+        job.storage.write_table(f"short/{name}", table)
+    if rejected:
+        write_rejected(
+            job.storage,
+            name,
+            [(ids[i].as_py(), stage[i], reason[i], block["text"][i].as_py() or "") for i in rejected],
+        )
+    flat_index = pa.array(kept)
+    columns = rows(
+        owner[kept], candidates.flatten().take(flat_index), operations.flatten().take(flat_index), job.generator, len(kept)
+    )
+    columns |= {"round": _constant(job.round_, len(kept)), "rank": pa.array(rank.astype(np.int32))}
+    columns |= scores(selection.s_div[kept], selection.s_qua[kept], selection.s_tot[kept])
+    columns |= {"weights_version": _constant(job.weights_version, len(kept)), "run_id": pa.repeat(job.run_id, len(kept))}
+    table = pa.table(columns)
+    if job.with_originals:
+        table = pa.concat_tables([_originals(block, job, label_values, rejected), table])
+    result = {
+        "rows": len(block),
+        "candidates": len(owner),
+        "kept": len(kept),
+        "rejected": len(rejected),
+        "short": len(short),
+        "reasons": dict(Counter(_general(reason[i]) for i in rejected)),
+    }
+    table = table.replace_schema_metadata({COUNTS_KEY: json.dumps(result)})
+    job.storage.write_table(f"augmented/{name}", table)
+    seconds = {stage_: block[f"seconds_{stage_}"][0].as_py() for stage_ in ("read", "generate", "score")}
+    seconds |= {"select": select_seconds, "write": time.process_time() - clock}
+    return result | {"seconds": seconds, "node": ray.util.get_node_ip_address()}
+
+
+def _originals(block: pa.Table, job: Job, label_values: pa.Array, rejected: list[int]) -> pa.Table:
+    """The samples themselves, as rows of `augmented/`: rank 0, no scores."""
+    sample = np.setdiff1d(np.arange(len(block)), rejected)
+    n, where = len(sample), pa.array(sample)
+    texts = _column(block, "text").take(where)
+    nothing = pa.nulls(n, pa.float64())
+    return pa.table(
+        {
+            "sample_id": _column(block, "sample_id").take(where),
+            "text": texts,
+            "label": label_values.take(pa.array(_column(block, "label").to_numpy()[sample])),
+            "source_text": texts,
+            "generator": pa.repeat("original", n),
+            "operation": pa.repeat("original", n),
+            "round": _constant(job.round_, n),
+            "rank": _constant(0, n),
+            "s_div": nothing,
+            "s_qua": nothing,
+            "s_tot": nothing,
+            "weights_version": _constant(job.weights_version, n),
+            "run_id": pa.repeat(job.run_id, n),
+        }
+    )
+
+
+def write_rejected(storage: Storage, name: str, rows: list[tuple[str, str, str, str]]) -> None:
+    """(sample id, stage, reason, text) of rows that were set aside; of the text the first 200 characters."""
+    ids, stages, reasons, texts = zip(*rows, strict=True)
+    table = pa.table(
+        {
+            "sample_id": pa.array(ids, pa.string()),
+            "stage": pa.array(stages, pa.string()),
+            "reason": pa.array(reasons, pa.string()),
+            "text": pa.array([t[:200] for t in texts], pa.string()),
+        }
+    )
+    storage.write_table(f"rejected/{name}", table)
+
+
+def run_shards(job: Job, shards: list[Shard], pools: Pools, stall_timeout: float) -> Iterator[dict[str, Any]]:
+    """Work through `shards` in any order; yields each one's counts when its files are committed."""
+    context = ray.data.DataContext.get_current().copy()
+    context.enable_progress_bars = False
+    context.target_max_block_size = None
+    context.execution_options.verbose_progress = False
+    context.print_on_execution_start = False
+    items = [shard._asdict() for shard in shards]
+    with ray.data.DataContext.current(context):
+        data = (
+            ray.data.from_items(items, override_num_blocks=len(items))
+            .map_batches(
+                Generate,
+                fn_constructor_args=(job,),
+                batch_format="pyarrow",
+                batch_size=None,
+                compute=_pool(pools.generators, len(items)),
+                num_cpus=pools.generator_cpus,
+            )
+            .map_batches(
+                Score,
+                fn_constructor_args=(job,),
+                batch_format="pyarrow",
+                batch_size=None,
+                compute=_pool(pools.scorers, len(items)),
+                num_cpus=pools.scorer_cpus,
+                num_gpus=pools.scorer_gpus or None,
+            )
+            .map_batches(finish, fn_args=(job,), batch_format="pyarrow", batch_size=None, num_cpus=FINISH_SHARE)
+        )
+        batches = data.iter_batches(batch_size=None, prefetch_batches=0, batch_format="pyarrow")
+    for batch in _bounded(iter(batches), stall_timeout):
+        for value in batch["counts"].to_pylist():
+            counts = json.loads(value)
+            if "error" in counts:
+                raise RunError(counts["error"])
+            yield counts
+
+
+def _pool(size: int, shards: int) -> ray.data.ActorPoolStrategy:
+    size = max(1, min(size, shards))
+    return ray.data.ActorPoolStrategy(min_size=1, max_size=size, initial_size=size)
+
+
+def _bounded(items: Iterator[Any], limit: float) -> Iterator[Any]:
+    """The same items, but waiting longer than `limit` seconds for one ends in an error that says so."""
+    end = object()
+    results: queue.Queue[Any] = queue.Queue()
+
+    def pull() -> None:
+        try:
+            for item in items:
+                results.put(item)
+            results.put(end)
+        except BaseException as error:
+            results.put(error)
+
+    threading.Thread(target=pull, daemon=True, name="epida-shards").start()
+    while True:
+        try:
+            item = results.get(timeout=limit)
+        except queue.Empty:
+            raise RunError(
+                f"no shard was finished for {limit:.0f} s; `ray status` shows what waits. --stall-timeout sets the limit"
+            ) from None
+        if item is end:
+            return
+        if isinstance(item, BaseException):
+            raise RunError(f"a stage failed: {_cause(item)}") from item
+        yield item
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost reason of a Ray error, on one line."""
+    while (inner := getattr(error, "cause", None) or error.__cause__) is not None:
+        error = inner
+    return f"{type(error).__name__}: {' '.join(str(error).split())[-300:]}"
+
+
+def _tag(table: pa.Table, shard: Shard, **seconds: float) -> pa.Table:
+    for name, value in zip(Shard._fields, shard, strict=True):
+        table = table.append_column(name, pa.array(np.full(len(table), value)))
+    for name, spent in seconds.items():
+        table = table.append_column(f"seconds_{name}", pa.array(np.full(len(table), spent)))
+    return table
+
+
+def _column(table: pa.Table, name: str) -> pa.Array:
+    column = table[name].combine_chunks()
+    return column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+
+
+def _constant(value: int, n: int) -> pa.Array:
+    return pa.array(np.full(n, value, dtype=np.int32))
+
+
+def _label_values(job: Job) -> pa.Array:
+    values = pa.array(job.labels, pa.string())
+    return values if job.plan.label_type == "string" else values.cast(job.plan.label_type)
+
+
+def _general(reason: str) -> str:
+    """A reason without the part that differs from row to row, for counting."""
+    head = reason.partition("'")[0]
+    return head if len(head) >= 10 else reason

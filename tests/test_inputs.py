@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from epida_ray import inputs
+from epida_ray.errors import RequestError
+from epida_ray.inputs import Columns, ShardReader, plan_inputs
+
+
+def read_all(location: Path | str, columns: Columns | None = None, encoding: str = "utf-8") -> list[dict]:
+    plan = plan_inputs(str(location), columns or Columns(), encoding)
+    reader = ShardReader(plan)
+    return [row for shard in plan.shards() for row in reader.read(shard).to_pylist()]
+
+
+def write_csv(path: Path, rows: list[tuple[str, str]], delimiter: str = ",") -> Path:
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, delimiter=delimiter)
+    writer.writerow(["text", "label"])
+    writer.writerows(rows)
+    path.write_bytes(out.getvalue().encode())
+    return path
+
+
+FIELD = st.text(st.sampled_from('ab"",\n\r é\t漢'), max_size=12)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts=st.lists(FIELD, min_size=1, max_size=200), chunk=st.integers(1, 40))
+def test_csv_rows_are_those_of_the_csv_module_wherever_it_is_cut(tmp_path: Path, texts: list[str], chunk: int) -> None:
+    path = write_csv(tmp_path / "a.csv", [(f"x{text}", "l") for text in texts])
+    before, inputs._CHUNK = inputs._CHUNK, chunk
+    try:
+        rows = read_all(path)
+    finally:
+        inputs._CHUNK = before
+    expected = [row[0] for row in csv.reader(io.StringIO(path.read_bytes().decode(), newline=""))][1:]
+    assert [row["text"] for row in rows] == expected
+    assert [row["sample_id"] for row in rows] == [f"a.csv:{i}" for i in range(len(expected))]
+
+
+def test_csv_keeps_literal_quotes_skips_blank_lines_and_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes('\ufefftext,label\n5"" disk,a\n\n\r\n"with ""quotes"", and\na line",b\nlast,c'.encode())
+    assert [(r["text"], r["label"]) for r in read_all(path)] == [
+        ('5"" disk', "a"),
+        ('with "quotes", and\na line', "b"),
+        ("last", "c"),
+    ]
+
+
+def test_many_csv_rows_in_many_shards(tmp_path: Path) -> None:
+    rows = [(f'row {i} "q", {"x" * (i % 50)}\nnext', str(i % 3)) for i in range(5000)]
+    got = read_all(write_csv(tmp_path / "a.tsv", rows, "\t"))
+    assert [(r["text"], r["label"]) for r in got] == rows
+
+
+def test_a_row_with_the_wrong_number_of_fields_is_set_aside(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\none,a\ntwo,b,extra\nthree\n")
+    assert [r["reason"] for r in read_all(path)] == [
+        None,
+        "3 fields where the header has 2",
+        "1 fields where the header has 2",
+    ]
+
+
+def test_a_latin1_csv_rejects_only_the_damaged_rows_and_reads_whole_with_its_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes("text,label\ncafé crème,a\nplain,b\n".encode("latin-1"))
+    first, second = read_all(path)
+    assert "--encoding" in first["reason"] and second["reason"] is None
+    assert [r["text"] for r in read_all(path, encoding="latin-1")] == ["café crème", "plain"]
+
+
+def test_jsonl_odd_rows_each_get_their_reason(tmp_path: Path) -> None:
+    lines = [
+        json.dumps({"text": "fine", "label": 1}),
+        '{"text": "lone \\ud800 surrogate", "label": 1}',
+        "not json",
+        "[1, 2]",
+        json.dumps({"text": None, "label": 1}),
+        json.dumps({"text": "", "label": 1}),
+        json.dumps({"text": " \t", "label": 1}),
+        json.dumps({"text": 7, "label": 1}),
+        json.dumps({"text": "no label", "label": None}),
+        json.dumps({"text": "nul \x00 byte", "label": 2}),
+        json.dumps({"text": "x" * 1_000_000, "label": 2}),
+    ]
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(lines))
+    reasons = [r["reason"] for r in read_all(path)]
+    assert reasons[0] is None and reasons[9] is None
+    expected = ["", "Unicode", "not JSON", "not a JSON object", "null", "empty", "empty", "int", "label is missing", "", "1,000,000"]
+    assert all(part in (reason or "") for part, reason in zip(expected, reasons, strict=True))
+    assert plan_inputs(str(path), Columns()).label_type == "int64"
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected", "kind"),
+    [
+        (pa.array([3, 1, None]), ["3", "1", None], "int64"),
+        (pa.array([True, False, None]), ["true", "false", None], "bool"),
+        (pa.array(["a", "", "b"]), ["a", None, "b"], "string"),
+        (pa.array([1.0, 2.0, None]), ["1", "2", None], "string"),
+        (pa.array(["x", "y", "x"]).dictionary_encode(), ["x", "y", "x"], "string"),
+    ],
+)
+def test_labels_of_any_type(tmp_path: Path, labels: pa.Array, expected: list, kind: str) -> None:
+    pq.write_table(pa.table({"text": ["a", "b", "c"], "label": labels}), tmp_path / "a.parquet")
+    assert [r["label"] for r in read_all(tmp_path / "a.parquet")] == expected
+    assert plan_inputs(str(tmp_path / "a.parquet"), Columns()).label_type == kind
+
+
+def test_shards_cross_row_groups_and_ids_are_relative_to_the_input(tmp_path: Path) -> None:
+    texts = [f"text {i}" for i in range(1000)]
+    table = pa.table({"text": texts, "label": ["x"] * 1000})
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    pq.write_table(table, tmp_path / "in" / "deep" / "a.parquet", row_group_size=37)
+    pq.write_table(table.slice(0, 5), tmp_path / "in" / "b.parquet")
+    (tmp_path / "in" / "_SUCCESS").touch()
+    rows = read_all(tmp_path / "in")
+    assert [r["text"] for r in rows] == texts[:5] + texts
+    assert rows[0]["sample_id"] == "b.parquet:0" and rows[-1]["sample_id"] == "deep/a.parquet:999"
+    assert [r["sample_id"] for r in read_all(tmp_path / "in" / "*" / "*.parquet")][0] == "deep/a.parquet:0"
+
+
+def test_the_plan_is_the_same_wherever_the_corpus_is(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        write_csv(tmp_path / name / "a.csv", [("t", "l")] * 10)
+    one, two = (plan_inputs(str(tmp_path / n), Columns()) for n in ("one", "two"))
+    assert one.identity() == two.identity() and list(one.shards()) == list(two.shards())
+    write_csv(tmp_path / "two" / "a.csv", [("u", "l")] * 10)
+    assert plan_inputs(str(tmp_path / "two"), Columns()).identity() != one.identity()
+
+
+def test_a_truncated_parquet_among_good_ones_is_kept_apart(tmp_path: Path) -> None:
+    table = pa.table({"text": ["a"] * 50, "label": ["x"] * 50})
+    pq.write_table(table, tmp_path / "good.parquet")
+    data = (tmp_path / "good.parquet").read_bytes()
+    (tmp_path / "bad.parquet").write_bytes(data[: len(data) // 2])
+    (tmp_path / "empty.csv").touch()
+    plan = plan_inputs(str(tmp_path), Columns())
+    assert {f.path: bool(f.error) for f in plan.files} == {"bad.parquet": True, "empty.csv": True, "good.parquet": False}
+    assert plan.rows == 50
+
+
+def test_damaged_pages_reject_the_rows_of_the_shard(tmp_path: Path) -> None:
+    table = pa.table({"text": [f"text number {i} of many" for i in range(500)], "label": ["x"] * 500})
+    path = tmp_path / "a.parquet"
+    pq.write_table(table, path, use_dictionary=False, compression="zstd")
+    data = bytearray(path.read_bytes())
+    data[100:400] = b"\xff" * 300
+    path.write_bytes(bytes(data))
+    rows = read_all(path)
+    assert len(rows) == 500 and all("cannot read a.parquet" in r["reason"] for r in rows)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda p: p / "missing.csv", "no such file"),
+        (lambda p: p / "*.csv", "no file matches"),
+        (lambda p: (p / "e.csv").touch() or p / "e.csv", "empty"),
+        (lambda p: (p / "h.csv").write_text("text,label\n") and p / "h.csv", "no rows"),
+        (lambda p: (p / "c.csv").write_text("a,b\n1,2\n") and p / "c.csv", "no column 'text'"),
+        (lambda p: (p / "t.txt").write_text("x") and p / "t.txt", "not a .parquet"),
+        (lambda p: (p / "q.csv").write_text('text,label\n"never closed,a\n') and p / "q.csv", "never closed"),
+        (lambda p: (p / "d.parquet").write_text("nope") and p / "d.parquet", "cannot be read as parquet"),
+    ],
+)
+def test_wrong_requests_are_refused_with_a_clear_line(tmp_path: Path, make, message: str) -> None:
+    with pytest.raises(RequestError, match=message) as caught:
+        plan_inputs(str(make(tmp_path)), Columns())
+    assert "\n" not in str(caught.value)
+
+
+def test_duplicate_ids_are_refused_within_and_across_shards(tmp_path: Path) -> None:
+    ids = [str(i) for i in range(300)]
+    for duplicate in (1, 299):
+        ids_ = list(ids)
+        ids_[duplicate] = "0"
+        pq.write_table(pa.table({"text": ["t"] * 300, "label": ["x"] * 300, "id": ids_}), tmp_path / "a.parquet")
+        with pytest.raises(RequestError, match="ids must be unique"):
+            plan_inputs(str(tmp_path / "a.parquet"), Columns(id="id"))
+    pq.write_table(pa.table({"text": ["t"] * 300, "label": ["x"] * 300, "id": ids}), tmp_path / "a.parquet")
+    assert [r["sample_id"] for r in read_all(tmp_path / "a.parquet", Columns(id="id"))] == ids
+
+
+@pytest.mark.parametrize("rows", [1, 64, 1000, 200_000, 10**6, 10**9])
+def test_shards_are_neither_too_few_nor_too_many(rows: int) -> None:
+    size = inputs._shard_rows(rows)
+    assert 64 <= size <= 16_384 and (rows <= 64 * 32 or rows / size >= 16) and rows / size <= 10**5
+
+
+def test_shard_names_are_plain_file_names(tmp_path: Path) -> None:
+    folder = tmp_path / ("deep" * 30) / "..a b"
+    folder.mkdir(parents=True)
+    write_csv(folder / "ü%.csv", [("t", "l")])
+    plan = plan_inputs(str(folder / "ü%.csv"), Columns())
+    name = plan.shard_name(next(plan.shards()))
+    assert "/" not in name and len(name.encode()) < 200
