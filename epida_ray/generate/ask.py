@@ -1,0 +1,198 @@
+"""Asking a generator for candidates, and trusting nothing that comes back."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeGuard
+
+from epida_ray.sample import Candidates, Rejected, Sample, fold_space, sample_seeds
+
+Answer = Candidates | Rejected
+
+
+def propose(
+    generator: Any,
+    samples: Sequence[Sample],
+    n: int,
+    *,
+    run_seed: int,
+    round_: int,
+    name: str,
+    attempts: int = 3,
+    time_limit: float | None = None,
+) -> list[Answer]:
+    """n distinct candidates of each sample, fewer where the generator has no more, or why there are none.
+
+    Candidates equal to the original or to each other, after folding white space, are dropped and asked for again with
+    the next attempt's seeds. A generator that raises, hangs or answers nonsense costs only the samples it does that to.
+    `time_limit` is in seconds for a batch; one that exceeds it is tried once more sample by sample for as long again.
+    """
+    if n < 1 or not samples:
+        return [Candidates([], []) for _ in samples]
+    trusted = getattr(generator, "distinct", False)
+    answers: list[Answer | None] = [None] * len(samples)
+    unfinished: dict[int, _Collected] = {}
+    pending = list(range(len(samples)))
+    for attempt in range(attempts):
+        batch = [samples[i] for i in pending] if attempt else samples
+        seeds = sample_seeds(run_seed, round_, [sample.id for sample in batch], name, attempt)
+        for i, answer in zip(pending, _ask(generator, batch, n, seeds, name, time_limit), strict=True):
+            text = samples[i].text
+            if trusted and attempt == 0 and _is_sound(answer, text, n):
+                answers[i] = answer
+                continue
+            collected = unfinished.get(i) or unfinished.setdefault(i, _Collected(text))
+            collected.add(answer, n, name)
+            if collected.final or len(collected.texts) == n or attempt == attempts - 1:
+                answers[i] = collected.answer(name)
+        pending = [i for i in pending if answers[i] is None]
+        if not pending:
+            break
+    return [answer for answer in answers if answer is not None]
+
+
+def longest(text: str) -> int:
+    """How many characters a candidate of `text` may have."""
+    return 10 * len(text) + 1_000
+
+
+class _Collected:
+    def __init__(self, text: str) -> None:
+        self.texts: list[str] = []
+        self.operations: list[str] = []
+        self.final = False
+        self._limit = longest(text)
+        self._seen = {fold_space(text), ""}
+        self._problem = ""
+
+    def add(self, answer: object, n: int, name: str) -> None:
+        if isinstance(answer, Rejected):
+            self.final = True
+            self._problem = str(answer.reason)
+            return
+        if not (isinstance(answer, tuple) and len(answer) == 2 and all(isinstance(part, list) for part in answer)):
+            self._problem = f"{name} answered {_shown(answer)}, which is not Candidates(texts, operations)"
+            return
+        texts, operations = answer
+        if len(texts) != len(operations):
+            self._problem = f"{name} gave {len(texts)} texts but {len(operations)} operations"
+            return
+        for text, operation in zip(texts, operations, strict=True):
+            if len(self.texts) == n:
+                break
+            if not isinstance(text, str) or not isinstance(operation, str):
+                self._problem = f"{name} gave a candidate that is not a string: {_shown(text)}, {_shown(operation)}"
+            elif len(text) > self._limit:
+                self._problem = f"{name} gave a candidate of {len(text):,} characters; the limit is {self._limit:,}"
+            elif (key := fold_space(text)) not in self._seen:
+                self._seen.add(key)
+                self.texts.append(text)
+                self.operations.append(operation)
+
+    def answer(self, name: str) -> Answer:
+        if self.texts:
+            return Candidates(self.texts, self.operations)
+        return Rejected(self._problem or f"{name} made no candidate that differs from the text")
+
+
+def _is_sound(answer: object, text: str, n: int) -> TypeGuard[Candidates]:
+    """The cheap checks on a full answer of a generator that promises distinct candidates."""
+    if type(answer) is not Candidates or len(answer.texts) != n or len(answer.operations) != n:
+        return False
+    if set(map(type, answer.texts)) != {str}:
+        return False
+    distinct = set(answer.texts)
+    return (
+        len(distinct) == n
+        and text not in distinct
+        and "" not in distinct
+        and len(max(answer.texts, key=len)) <= longest(text)
+    )
+
+
+def _ask(
+    generator: Any, batch: Sequence[Sample], n: int, seeds: Sequence[int], name: str, time_limit: float | None
+) -> Sequence[object]:
+    answers = _call(generator, batch, n, seeds, name, time_limit)
+    if not isinstance(answers, Rejected):
+        return answers
+    if len(batch) == 1:
+        return [answers]
+    deadline = None if time_limit is None else time.monotonic() + time_limit
+    single: list[object] = []
+    for sample, seed in zip(batch, seeds, strict=True):
+        if deadline is not None and time.monotonic() >= deadline:
+            single.append(answers)
+            continue
+        limit = None if time_limit is None else time_limit / 8
+        one = _call(generator, [sample], n, [seed], name, limit)
+        single.append(one if isinstance(one, Rejected) else one[0])
+    return single
+
+
+def _call(
+    generator: Any, batch: Sequence[Sample], n: int, seeds: Sequence[int], name: str, time_limit: float | None
+) -> Sequence[object] | Rejected:
+    try:
+        if time_limit is None:
+            answers = generator.generate(batch, n, seeds)
+        else:
+            answers = within(time_limit, lambda: generator.generate(batch, n, seeds))
+    except TimeoutError as error:
+        if str(error) != _TOO_LONG:
+            return Rejected(f"{name} raised {_described(error)}")
+        return Rejected(f"{name} took longer than the time limit of {time_limit:g} s")
+    except Exception as error:  # whatever a plug-in raises costs a row, not the run
+        return Rejected(f"{name} raised {_described(error)}")
+    if not isinstance(answers, list | tuple) or isinstance(answers, Candidates | Rejected):
+        return Rejected(f"{name} answered {_shown(answers)}, which is not a list")
+    if len(answers) != len(batch):
+        return Rejected(f"{name} gave {len(answers)} answers for {len(batch)} samples")
+    return answers
+
+
+_TOO_LONG = "the time limit is over"
+
+
+class _Stop(BaseException):
+    pass
+
+
+def within(seconds: float, work: Callable[[], Any]) -> Any:
+    """work(), or TimeoutError. Work that overruns is stopped at its next line of Python; if it is stuck elsewhere,
+    it is left behind on a thread that does not keep the process alive."""
+    result: list[Any] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            result.append(work())
+        except _Stop:
+            pass
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=run, daemon=True, name="generator")
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        assert thread.ident is not None
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(_Stop))
+        thread.join(min(1.0, seconds / 10))
+        raise TimeoutError(_TOO_LONG)
+    if failure:
+        raise failure[0]
+    return result[0]
+
+
+def _described(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"

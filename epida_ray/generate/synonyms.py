@@ -1,0 +1,86 @@
+"""Where a word's synonyms come from: WordNet for English, a user's own table for any language."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+from pathlib import Path
+from typing import NamedTuple
+
+from epida_ray.errors import RequestError
+from epida_ray.generate import wordnet
+from epida_ray.generate.stopwords import STOP_WORDS
+from epida_ray.generate.words import Tokenizer, is_spaced
+
+
+class Lexicon(NamedTuple):
+    """What a generator knows of a language."""
+
+    synonyms: wordnet.Lookup
+    stop_words: frozenset[str]
+    tokenizer: Tokenizer | None
+
+    def of(self, core: str) -> tuple[str, ...]:
+        """Synonyms of a word in lower case; none for a stop word."""
+        word = core.lower().replace("’", "'")
+        return () if word in self.stop_words else self.synonyms(word)
+
+
+def lexicon(language: str = "en", table: str | None = None, tokenizer: str | None = None) -> Lexicon:
+    """`table` is a two-column file; `tokenizer` a `module:function` that splits text written without spaces.
+
+    Without a tokenizer, such text is split into the table's words where they occur (the longest first) and single
+    character clusters elsewhere.
+    """
+    stop_words = STOP_WORDS.get(language.split("-")[0].lower(), frozenset())
+    split = _function(tokenizer) if tokenizer else None
+    if table is None:
+        return Lexicon(wordnet.lookup() if language.lower().startswith("en") else _none, stop_words, split)
+    words = read_table(Path(table))
+    unspaced = {word for word in words if not is_spaced(word)}
+    if split is None and unspaced:
+        split = _longest_match(unspaced)
+    return Lexicon(lambda word: words.get(word, ()), stop_words, split)
+
+
+def read_table(path: Path) -> dict[str, tuple[str, ...]]:
+    """A word and a synonym a line, by tab, else comma or semicolon; a word may have many lines. UTF-8."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(f"the synonym table {path} cannot be read: {error}") from error
+    delimiter = next((mark for mark in "\t,;" if any(mark in line for line in lines)), "\t")
+    pairs: dict[str, dict[str, None]] = {}
+    for number, row in enumerate(csv.reader(lines, delimiter=delimiter), 1):
+        fields = [field.strip() for field in row]
+        if not any(fields):
+            continue
+        if len(fields) != 2 or not all(fields):
+            raise RequestError(f"{path}, line {number}: two columns are needed, a word and a synonym, not {row!r}")
+        word, synonym = fields
+        if word.lower() != synonym.lower():
+            pairs.setdefault(word.lower(), {})[synonym] = None
+    if not pairs:
+        raise RequestError(f"the synonym table {path} is empty")
+    return {word: tuple(synonyms) for word, synonyms in pairs.items()}
+
+
+def _none(word: str) -> tuple[str, ...]:
+    return ()
+
+
+def _function(name: str) -> Tokenizer:
+    module, _, attribute = name.partition(":")
+    try:
+        function: Tokenizer = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise RequestError(f"the tokenizer {name!r} cannot be imported (it is MODULE:FUNCTION): {error}") from error
+    return function
+
+
+def _longest_match(words: set[str]) -> Tokenizer:
+    import regex
+
+    longest_first = sorted(words, key=lambda word: (-len(word), word))
+    pattern = regex.compile("|".join(map(regex.escape, longest_first)) + r"|\X", regex.IGNORECASE)
+    return lambda run: pattern.findall(run)

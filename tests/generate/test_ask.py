@@ -1,0 +1,144 @@
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from epida_ray.generate import GENERATORS, propose, protect
+from epida_ray.sample import Candidates, Rejected, Sample, fold_space
+
+SAMPLES = [Sample(str(i), f"big dogs number {i} ran home") for i in range(20)]
+
+
+def ask(generator, samples: Sequence[Sample] = SAMPLES, n: int = 3, **options):
+    return propose(generator, samples, n, **({"run_seed": 0, "round_": 0, "name": "mine"} | options))
+
+
+class Numbered:
+    """Candidate k of a sample is its text and k; what is wrong with some of them, subclasses say."""
+
+    def generate(self, samples, n, seeds):
+        return [self.one(sample, n, seed) for sample, seed in zip(samples, seeds, strict=True)]
+
+    def one(self, sample, n, seed):
+        return Candidates([f"{sample.text} {k}" for k in range(n)], ["number"] * n)
+
+
+def test_eda_through_propose() -> None:
+    answers = propose(GENERATORS.create("eda"), SAMPLES, 9, run_seed=1, round_=2, name="eda")
+    assert [len(a.texts) for a in answers] == [9] * 20
+    assert answers == propose(GENERATORS.create("eda"), SAMPLES, 9, run_seed=1, round_=2, name="eda")
+    assert answers != propose(GENERATORS.create("eda"), SAMPLES, 9, run_seed=1, round_=3, name="eda")
+
+
+def test_the_order_stays_and_nothing_asked_is_nothing_given() -> None:
+    assert [a.texts[1] for a in ask(Numbered())] == [f"{s.text} 1" for s in SAMPLES]
+    assert ask(Numbered(), n=0) == [Candidates([], [])] * 20
+    assert ask(Numbered(), []) == []
+
+
+def test_copies_are_dropped_and_asked_for_again() -> None:
+    class Copies(Numbered):
+        asked = 0
+
+        def one(self, sample, n, seed):
+            Copies.asked += 1
+            return Candidates(
+                [sample.text, "", f"{sample.text}  {seed % 1000}", f"{sample.text} {seed % 1000} "], ["a"] * 4
+            )
+
+    answers = ask(Copies())
+    assert Copies.asked == 60
+    for sample, answer in zip(SAMPLES, answers, strict=True):
+        assert len(answer.texts) == 3
+        assert len({fold_space(t) for t in answer.texts} - {sample.text, ""}) == 3
+
+
+def test_a_shortfall_is_no_error_and_a_copier_is_rejected() -> None:
+    class Short(Numbered):
+        def one(self, sample, n, seed):
+            return Candidates([sample.text] if sample.id == "1" else ["same"], ["a"])
+
+    answers = ask(Short())
+    assert answers[0] == Candidates(["same"], ["a"])
+    assert isinstance(answers[1], Rejected) and "no candidate" in answers[1].reason
+
+
+def test_a_promise_of_distinct_candidates_is_checked() -> None:
+    class Liar(Numbered):
+        distinct = True
+
+        def one(self, sample, n, seed):
+            return Candidates([sample.text, "x", "x"], ["a"] * 3)
+
+    assert ask(Liar())[0] == Candidates(["x"], ["a"])
+
+
+def test_an_exception_costs_its_own_sample() -> None:
+    class Raises(Numbered):
+        def one(self, sample, n, seed):
+            if sample.id == "7":
+                raise ValueError("seven\nis odd")
+            return super().one(sample, n, seed)
+
+    answers = ask(Raises())
+    assert answers[7] == Rejected("mine raised ValueError: seven")
+    assert sum(isinstance(a, Candidates) for a in answers) == 19
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (Candidates([1, None], ["a", "b"]), "not a string"),
+        (Candidates(["x" * 10_000_000], ["a"]), "10,000,000 characters"),
+        (Candidates(["x", "y"], ["a"]), "2 texts but 1 operations"),
+        (None, "not Candidates"),
+        ("abc", "not Candidates"),
+        (Rejected("no verb"), "no verb"),
+    ],
+)
+def test_nonsense_is_rejected_with_the_reason(answer: object, reason: str) -> None:
+    class Nonsense(Numbered):
+        def one(self, sample, n, seed):
+            return answer if sample.id == "3" else super().one(sample, n, seed)
+
+    answers = ask(Nonsense())
+    assert isinstance(answers[3], Rejected) and reason in answers[3].reason
+    assert sum(isinstance(a, Candidates) for a in answers) == 19
+
+
+@pytest.mark.parametrize("answers", [[], None, [Candidates(["x"], ["a"])] * 2, Candidates(["x"], ["a"])])
+def test_a_wrong_number_of_answers(answers: object) -> None:
+    class Wrong:
+        def generate(self, samples, n, seeds):
+            return answers
+
+    assert all(isinstance(a, Rejected) and "mine" in a.reason for a in ask(Wrong()))
+
+
+@pytest.mark.parametrize("sleeps", [True, False])
+def test_a_hanging_sample_is_rejected_and_the_rest_is_kept(sleeps: bool) -> None:
+    class Hangs(Numbered):
+        def one(self, sample, n, seed):
+            while sample.id == "5":
+                if sleeps:
+                    time.sleep(30)
+            return super().one(sample, n, seed)
+
+    answers = ask(Hangs(), SAMPLES[:8], time_limit=2.0)
+    assert isinstance(answers[5], Rejected) and "time limit" in answers[5].reason
+    assert sum(isinstance(a, Candidates) for a in answers) == 7
+
+
+def test_within_the_time_limit_nothing_changes() -> None:
+    assert ask(Numbered(), time_limit=60.0) == ask(Numbered())
+
+
+def test_protected_phrases_are_found_whole_and_in_any_case() -> None:
+    texts = ["New  York and new york-based York", "c++ in 我爱北京!", "newyork", "don't Do not"]
+    spans = protect(texts, ["new york", "C++", "北京", "don't", ""])
+    found = [[text[a:b] for a, b in row] for text, row in zip(texts, spans, strict=True)]
+    assert found == [["New  York", "new york"], ["c++", "北京"], [], ["don't"]]
+
+
+def test_the_longest_phrase_wins() -> None:
+    assert protect(["new york city hall"], ["new york", "new york city"]) == [((0, 13),)]
