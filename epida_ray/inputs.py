@@ -16,7 +16,6 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-import numba
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -213,40 +212,13 @@ def _check_columns(name: str, header: Sequence[str], columns: Columns) -> None:
             raise RequestError(f"{name} has {counts[column]} columns named {column!r}; rename all but one")
 
 
-_FIELD_START, _PLAIN, _QUOTED, _QUOTE_IN_QUOTED = range(4)
-
-
-@numba.njit(cache=True)
-def _record_ends(data, state, content, delimiter, quotes, ends):  # type: ignore[no-untyped-def]
-    """Where records end, by the csv module's rules; `state` and `content` carry over from chunk to chunk."""
-    count = 0
-    for i in range(data.size):
-        byte = data[i]
-        if state == _QUOTED:
-            if byte == 34:
-                state = _QUOTE_IN_QUOTED
-        elif byte == 10:
-            if content:
-                ends[count] = i + 1
-                count += 1
-            elif count > 0:
-                ends[count - 1] = i + 1
-            state = _FIELD_START
-            content = False
-        elif byte != 13:
-            content = True
-            if byte == 34 and quotes and state != _PLAIN:
-                state = _QUOTED
-            else:
-                state = _FIELD_START if byte == delimiter else _PLAIN
-    return count, state, content
-
-
 def _scan(file: Any, base: dict[str, Any], encoding: str) -> tuple[InputFile, Sequence[str]]:
     """Count the records of a CSV or JSONL file and note where every 64th begins."""
+    from epida_ray.records import FIELD_START, QUOTED, record_ends
+
     delimiter = _DELIMITERS.get(base["format"])
     size = base["bytes"]
-    state, content = _FIELD_START, False
+    state, content = FIELD_START, False
     first, rows = (-1, -1) if delimiter else (0, 0)
     offsets: list[int] = [] if delimiter else [0]
     position = 0
@@ -254,7 +226,7 @@ def _scan(file: Any, base: dict[str, Any], encoding: str) -> tuple[InputFile, Se
     while position < size:
         data = np.frombuffer(file.read_at(min(_CHUNK, size - position), position), dtype=np.uint8)
         ends = np.empty(data.size, dtype=np.int64)
-        count, state, content = _record_ends(data, state, content, ord(delimiter or ","), delimiter is not None, ends)
+        count, state, content = record_ends(data, state, content, ord(delimiter or ","), delimiter is not None, ends)
         ends = ends[:count] + position
         position += data.size
         if count and first < 0:
@@ -265,7 +237,7 @@ def _scan(file: Any, base: dict[str, Any], encoding: str) -> tuple[InputFile, Se
             numbers = np.arange(rows + 1, rows + count + 1)
             offsets.extend(ends[numbers % _STEP == 0].tolist())
             rows += count
-    if state == _QUOTED:
+    if state == QUOTED:
         raise ValueError("a quoted field is never closed")
     if content:
         if rows < 0:

@@ -12,10 +12,11 @@ import ray
 
 from epida_ray.errors import RequestError, RunError
 
-SHARE = 0.4
+SHARE = 0.45
 """CPUs of a generator and of a scorer where there is no GPU. Both pools cover all cores, so whichever stage is the
-slower one gets them; the remaining fifth is for selecting and writing."""
+slower one gets them; a tenth is left over, for an actor that comes back after a node was lost."""
 FINISH_SHARE = 0.2
+"""CPUs of an actor that selects and writes, where scorers are on GPUs."""
 
 
 @contextmanager
@@ -27,9 +28,11 @@ def connected(address: str | None) -> Iterator[None]:
     target = address or os.environ.get("RAY_ADDRESS") or "local"
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     local = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"} if target == "local" else {}
     try:
-        ray.init(address=target, log_to_driver=False, logging_level=logging.ERROR, **local)
+        with _silenced():
+            ray.init(address=target, log_to_driver=False, logging_level=logging.ERROR, **local)
     except (ConnectionError, ValueError, TimeoutError) as error:
         reason = " ".join(str(error).split())[:200]
         raise RequestError(f"no Ray at --address {target}: {reason}; start one with `ray start --head`") from error
@@ -39,6 +42,19 @@ def connected(address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _silenced() -> Iterator[None]:
+    """Without standard error, on which Ray's core announces its log level; what goes wrong is raised."""
+    kept = os.dup(2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
 
 
 class Pools(NamedTuple):
@@ -64,12 +80,13 @@ def fit_pools(cpus: float, gpus: float, generators: int | None, scorers: int | N
         scorer_count = scorers or int(gpus)
         scorer_gpus = min(1.0, int(gpus * 100 / scorer_count) / 100)
         scorer_cpus = min(1.0, cpus / (4 * scorer_count))
-        room = cpus - scorer_count * scorer_cpus - FINISH_SHARE * 2
+        room = cpus - scorer_count * (scorer_cpus + FINISH_SHARE)
         generator_cpus = 1.0 if room >= 1 else SHARE
         pools = Pools(generators or max(1, int(room / generator_cpus)), generator_cpus, scorer_count, scorer_cpus, scorer_gpus)
     else:
         pools = Pools(generators or int(cpus), SHARE, scorers or int(cpus), SHARE, 0.0)
-    needed = pools.generators * pools.generator_cpus + pools.scorers * pools.scorer_cpus + FINISH_SHARE
+    finish_cpus = FINISH_SHARE if pools.scorer_gpus else 0.0
+    needed = pools.generators * pools.generator_cpus + pools.scorers * (pools.scorer_cpus + finish_cpus)
     if needed > cpus + 1e-9:
         fit = fit_pools(cpus, gpus, None, None)
         raise RequestError(

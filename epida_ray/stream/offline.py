@@ -88,13 +88,8 @@ def _work(
 ) -> None:
     if run.counts.shards:
         reporter.say(f"resuming: {run.counts.shards:,} of {run.counts.shards + len(left):,} shards are done")
-    job = Job(
-        plan=plan,
-        storage=run.storage,
-        fingerprint=run.fingerprint,
-        labels=labels,
-        **{n: getattr(config, n) for n in Job.__dataclass_fields__.keys() & AugmentConfig.model_fields.keys()},
-    )
+    options = {n: getattr(config, n) for n in Job.__dataclass_fields__.keys() & AugmentConfig.model_fields.keys()}
+    job = Job(**options | {"plan": plan, "storage": run.storage, "fingerprint": run.fingerprint, "labels": labels})
     saved = time.monotonic()
     with connected(config.address), reporter.track("augment", plan.rows, run.counts.rows) as tracker:
         pools = size_pools(config.generators, config.scorers)
@@ -180,10 +175,9 @@ def _train(config: AugmentConfig, plan: Plan, reporter: Reporter) -> Any:
         raise RequestError(f"no row has one of --labels {','.join(labels)}")
     classifier = CLASSIFIERS.create(config.classifier, labels=labels, seed=config.seed, **config.classifier_args)
     reporter.say(f"training {config.classifier} on {len(known):,} rows, {len(labels)} classes")
-    index = {label: i for i, label in enumerate(labels)}
-    history = fit(classifier, [t for t, _ in known], [index[n] for _, n in known], options=TrainingOptions(seed=config.seed))
-    best = history.best
-    reporter.say(f"best epoch {best.epoch}: dev macro-F1 {best.macro_f1:.3f}")
+    history = fit(classifier, [t for t, _ in known], [n for _, n in known], options=TrainingOptions(seed=config.seed))
+    if history.best:
+        reporter.say(f"best epoch {history.best.epoch}: macro-F1 {history.best.macro_f1:.3f} on {history.dev_rows} dev rows")
     return classifier
 
 

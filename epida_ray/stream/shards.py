@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import queue
 import threading
@@ -11,22 +12,22 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import ray
+import ray.data
 
-from epida_ray.classify import Classifier
-from epida_ray.classify import load as load_classifier
 from epida_ray.errors import RunError
-from epida_ray.generate import GENERATORS, propose, protect
 from epida_ray.inputs import Plan, Shard, ShardReader
 from epida_ray.run import COUNTS_KEY
 from epida_ray.sample import Rejected, Sample, sample_seeds
-from epida_ray.select import ScoredBatch, parse
 from epida_ray.storage import Storage
 from epida_ray.stream.cluster import FINISH_SHARE, Pools
+
+if TYPE_CHECKING:
+    from epida_ray.classify import Classifier
 
 STAGES = ("read", "generate", "score", "select", "write")
 
@@ -55,7 +56,9 @@ class Job:
     weights_version: int = 0
 
     def load_classifier(self) -> Classifier:
-        return load_classifier(self.storage.local_copy("model"))
+        from epida_ray.classify import load
+
+        return load(self.storage.local_copy("model"))
 
     @property
     def run_id(self) -> str:
@@ -69,6 +72,8 @@ class Generate:
     """Reads a shard and proposes candidates for its samples: one row per sample from here on."""
 
     def __init__(self, job: Job) -> None:
+        from epida_ray.generate import GENERATORS
+
         self.job = job
         self.reader = ShardReader(job.plan)
         self.generator = GENERATORS.create(job.generator, **job.generator_args)
@@ -78,6 +83,8 @@ class Generate:
         self.label_index = {label: i for i, label in enumerate(job.labels)}
 
     def __call__(self, block: pa.Table) -> pa.Table:
+        from epida_ray.generate import propose, protect
+
         shard = Shard(*(block[name][0].as_py() for name in Shard._fields))
         clock = time.process_time()
         rows = self.reader.read(shard)
@@ -161,6 +168,25 @@ class Score:
         return scored.append_column("seconds_score", pa.array(np.full(len(block), time.process_time() - clock)))
 
 
+class ScoreAndFinish(Score):
+    """Both in one process: without GPUs there is nothing to keep busy meanwhile, and the block need not travel."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self.job = job
+
+    def __call__(self, block: pa.Table) -> Any:
+        return finish(super().__call__(block), self.job)
+
+
+class Finish:
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def __call__(self, block: pa.Table) -> dict[str, list[Any]]:
+        return finish(block, self.job)
+
+
 def finish(block: pa.Table, job: Job) -> dict[str, list[Any]]:
     """Select, write the shard's files, and return its counts; a full disk is reported, not raised."""
     shard = Shard(*(block[name][0].as_py() for name in Shard._fields))
@@ -174,6 +200,8 @@ def finish(block: pa.Table, job: Job) -> dict[str, list[Any]]:
 
 
 def _finish(block: pa.Table, shard: Shard, job: Job) -> dict[str, Any]:
+    from epida_ray.select import ScoredBatch, parse
+
     clock = time.process_time()
     candidates, operations = _column(block, "candidates"), _column(block, "operations")
     offsets = candidates.offsets.to_numpy()
@@ -321,34 +349,36 @@ def write_rejected(storage: Storage, name: str, rows: list[tuple[str, str, str, 
 
 def run_shards(job: Job, shards: list[Shard], pools: Pools, stall_timeout: float) -> Iterator[dict[str, Any]]:
     """Work through `shards` in any order; yields each one's counts when its files are committed."""
+    for handler in logging.getLogger("ray.data").handlers:
+        if not isinstance(handler, logging.FileHandler):
+            handler.setLevel(logging.ERROR)
     context = ray.data.DataContext.get_current().copy()
     context.enable_progress_bars = False
     context.target_max_block_size = None
     context.execution_options.verbose_progress = False
     context.print_on_execution_start = False
     items = [shard._asdict() for shard in shards]
-    with ray.data.DataContext.current(context):
-        data = (
-            ray.data.from_items(items, override_num_blocks=len(items))
-            .map_batches(
-                Generate,
-                fn_constructor_args=(job,),
-                batch_format="pyarrow",
-                batch_size=None,
-                compute=_pool(pools.generators, len(items)),
-                num_cpus=pools.generator_cpus,
-            )
-            .map_batches(
-                Score,
-                fn_constructor_args=(job,),
-                batch_format="pyarrow",
-                batch_size=None,
-                compute=_pool(pools.scorers, len(items)),
-                num_cpus=pools.scorer_cpus,
-                num_gpus=pools.scorer_gpus or None,
-            )
-            .map_batches(finish, fn_args=(job,), batch_format="pyarrow", batch_size=None, num_cpus=FINISH_SHARE)
+
+    def stage(data: ray.data.Dataset, actor: type, size: int, cpus: float, gpus: float = 0.0) -> ray.data.Dataset:
+        size = max(1, min(size, len(items)))
+        return data.map_batches(
+            actor,
+            fn_constructor_args=(job,),
+            batch_format="pyarrow",
+            batch_size=None,
+            compute=ray.data.ActorPoolStrategy(min_size=1, max_size=size, initial_size=size),
+            num_cpus=cpus,
+            num_gpus=gpus or None,
         )
+
+    with ray.data.DataContext.current(context):
+        data = ray.data.from_items(items, override_num_blocks=len(items))
+        data = stage(data, Generate, pools.generators, pools.generator_cpus)
+        if pools.scorer_gpus:
+            data = stage(data, Score, pools.scorers, pools.scorer_cpus, pools.scorer_gpus)
+            data = stage(data, Finish, pools.scorers, FINISH_SHARE)
+        else:
+            data = stage(data, ScoreAndFinish, pools.scorers, pools.scorer_cpus)
         batches = data.iter_batches(batch_size=None, prefetch_batches=0, batch_format="pyarrow")
     for batch in _bounded(iter(batches), stall_timeout):
         for value in batch["counts"].to_pylist():
@@ -356,11 +386,6 @@ def run_shards(job: Job, shards: list[Shard], pools: Pools, stall_timeout: float
             if "error" in counts:
                 raise RunError(counts["error"])
             yield counts
-
-
-def _pool(size: int, shards: int) -> ray.data.ActorPoolStrategy:
-    size = max(1, min(size, shards))
-    return ray.data.ActorPoolStrategy(min_size=1, max_size=size, initial_size=size)
 
 
 def _bounded(items: Iterator[Any], limit: float) -> Iterator[Any]:
