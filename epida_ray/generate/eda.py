@@ -12,7 +12,7 @@ from epida_ray.errors import RequestError
 from epida_ray.generate import draws
 from epida_ray.generate.draws import Draw
 from epida_ray.generate.synonyms import lexicon
-from epida_ray.generate.units import Unit, Units
+from epida_ray.generate.units import Reading, Units
 from epida_ray.sample import Candidates, Rejected, Sample, fold_space
 
 SYNONYM, INSERT, SWAP, DELETE = "synonym", "insert", "swap", "delete"
@@ -48,6 +48,8 @@ class EDA:
         if not (alpha_sr or alpha_ri or alpha_rs or p_rd):
             raise RequestError("all four operations are turned off; give one of alpha_sr, alpha_ri, alpha_rs, p_rd")
         self.alpha_sr, self.alpha_ri, self.alpha_rs, self.p_rd = alpha_sr, alpha_ri, alpha_rs, p_rd
+        shares = {SYNONYM: alpha_sr, INSERT: alpha_ri, SWAP: alpha_rs, DELETE: p_rd}
+        self._operations = [operation for operation, share in shares.items() if share]
         self._units = Units(lexicon(language, synonyms, tokenizer))
 
     def generate(self, samples: Sequence[Sample], n: int, seeds: Sequence[int]) -> list[Candidates | Rejected]:
@@ -60,29 +62,18 @@ class EDA:
 
     def _rewrite(self, sample: Sample, n: int, draw: Draw) -> Candidates | Rejected:
         text = sample.text
-        units, folded, strip = self._units.read(sample)
-        cores = [i for i, unit in enumerate(units) if unit[2]]
-        if not cores:
-            return Rejected("there is no word in the text that may be changed" if text.strip() else "the text is empty")
-        rich = [i for i in cores if units[i][5]]
+        reading = self._units.read(sample)
+        pieces, cores, rich, units, keys, folded, strip = reading
         count = len(cores)
-        operations = []
-        if rich and self.alpha_sr:
-            operations.append(SYNONYM)
-        if rich and self.alpha_ri:
-            operations.append(INSERT)
-        if count > 1 and self.alpha_rs:
-            operations.append(SWAP)
-        if count > 1 and self.p_rd:
-            operations.append(DELETE)
+        if not count:
+            return Rejected("there is no word in the text that may be changed" if text.strip() else "the text is empty")
+        operations = self._operations if rich and count > 1 else self._possible(count, bool(rich))
         if not operations:
             return Rejected("no word of the text has a synonym, and one word can be neither swapped nor deleted")
-
-        pieces = [unit[0] for unit in units]
         replaced = min(max(1, int(self.alpha_sr * count)), len(rich))
         inserted = min(max(1, int(self.alpha_ri * count)), count + 1)
         swapped = max(1, int(self.alpha_rs * count))
-        deleted = _deletions(count, self.p_rd) if DELETE in operations else ()
+        bounds = _deletions(count, self.p_rd)
         seen = {text if folded else fold_space(text)}
         texts: list[str] = []
         names: list[str] = []
@@ -94,25 +85,28 @@ class EDA:
             out = pieces[:]
             if operation is SYNONYM:
                 for k in _pick(len(rich), replaced, draw):
-                    unit = units[rich[k]]
+                    i = rich[k]
+                    unit = units[keys[i]]
                     synonyms = unit[5]
-                    out[rich[k]] = unit[1] + synonyms[draw() % len(synonyms)] + unit[3]
+                    out[i] = unit[1] + synonyms[draw() % len(synonyms)] + unit[3]
+                candidate = "".join(out)
             elif operation is INSERT:
                 for k in _pick(count + 1, inserted, draw):
-                    synonyms = units[rich[draw() % len(rich)]][6]
-                    _insert(out, units, cores, k, synonyms[draw() % len(synonyms)])
+                    synonyms = units[keys[rich[draw() % len(rich)]]][6]
+                    _insert(out, reading, k, synonyms[draw() % len(synonyms)])
+                candidate = "".join(out)
             elif operation is SWAP:
                 order: dict[int, int] = {}
                 for _ in range(swapped):
                     a, b = _pick(count, 2, draw)
                     order[a], order[b] = order.get(b, b), order.get(a, a)
-                _reorder(out, units, cores, order)
+                _reorder(out, reading, order)
+                candidate = "".join(out)
             else:
-                for k in _pick(count, 1 + bisect_right(deleted, draw()), draw):
-                    out[cores[k]] = units[cores[k]][4]
-            candidate = "".join(out)
-            if strip:
-                candidate = candidate.lstrip()
+                for k in _pick(count, 1 + bisect_right(bounds, draw()), draw):
+                    i = cores[k]
+                    out[i] = units[keys[i]][4]
+                candidate = "".join(out).lstrip() if strip else "".join(out)
             key = candidate if folded else fold_space(candidate)
             if key not in seen and key:
                 seen.add(key)
@@ -122,7 +116,7 @@ class EDA:
                 break
         if len(texts) < n:
             budget = _SEARCH_CHARACTERS // (len(text) + 16)
-            for operation, out in islice(_single_edits(units, cores, rich, operations), budget):
+            for operation, out in islice(_single_edits(reading, operations), budget):
                 candidate = "".join(out).lstrip() if strip else "".join(out)
                 key = fold_space(candidate)
                 if key not in seen and key:
@@ -135,23 +129,31 @@ class EDA:
             return Rejected("every rewrite of the text is the text itself")
         return Candidates(texts, names)
 
+    def _possible(self, count: int, rich: bool) -> list[str]:
+        needed = {SYNONYM: rich, INSERT: rich, SWAP: count > 1, DELETE: count > 1}
+        return [operation for operation in self._operations if needed[operation]]
 
-def _insert(out: list[str], units: list[Unit], cores: list[int], place: int, word: str) -> None:
+
+def _insert(out: list[str], reading: Reading, place: int, word: str) -> None:
     """Before word number `place`, or after the last one."""
+    cores = reading.cores
     if place < len(cores):
         i = cores[place]
-        lead = units[i][1]
-        out[i] = f"{lead}{word}{units[i][7]}{out[i][len(lead) :]}"
+        unit = reading.units[reading.keys[i]]
+        lead = unit[1]
+        out[i] = f"{lead}{word}{unit[7]}{out[i][len(lead) :]}"
     else:
         i = cores[-1]
-        cut = len(out[i]) - len(units[i][3])
-        out[i] = f"{out[i][:cut]}{units[i][7]}{word}{out[i][cut:]}"
+        unit = reading.units[reading.keys[i]]
+        cut = len(out[i]) - len(unit[3])
+        out[i] = f"{out[i][:cut]}{unit[7]}{word}{out[i][cut:]}"
 
 
-def _reorder(out: list[str], units: list[Unit], cores: list[int], order: dict[int, int]) -> None:
+def _reorder(out: list[str], reading: Reading, order: dict[int, int]) -> None:
+    _, cores, _, units, keys, _, _ = reading
     for place, source in order.items():
-        unit = units[cores[place]]
-        out[cores[place]] = unit[1] + units[cores[source]][2] + unit[3]
+        unit = units[keys[cores[place]]]
+        out[cores[place]] = unit[1] + units[keys[cores[source]]][2] + unit[3]
 
 
 def _pick(size: int, count: int, draw: Draw) -> Sequence[int]:
@@ -177,8 +179,8 @@ def _pick(size: int, count: int, draw: Draw) -> Sequence[int]:
 @lru_cache(maxsize=4096)
 def _deletions(count: int, p: float) -> tuple[int, ...]:
     """P(k deletions | 1 ≤ k < count) for k = 1, 2, …, cumulated, as bounds for a draw; the last bound is left out."""
-    if p == 1:
-        return (0,) * (count - 2)
+    if p in (0, 1) or count < 2:
+        return (0,) * int(p * (count - 2))
     most = min(count - 1, int(count * p + 10 * sqrt(count * p) + 10))
     ways = [
         exp(lgamma(count + 1) - lgamma(k + 1) - lgamma(count - k + 1) + k * log(p) + (count - k) * log1p(-p))
@@ -188,29 +190,28 @@ def _deletions(count: int, p: float) -> tuple[int, ...]:
     return tuple(int(part / total * (1 << draws.BITS)) for part in accumulate(ways))[:-1]
 
 
-def _single_edits(
-    units: list[Unit], cores: list[int], rich: list[int], operations: list[str]
-) -> Iterator[tuple[str, list[str]]]:
+def _single_edits(reading: Reading, operations: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     """Every candidate that is one edit away, deletions of any number of words: what chance may miss in a short text."""
-    pieces = [unit[0] for unit in units]
+    pieces, cores, rich, units, keys, _, _ = reading
     count = len(cores)
     if SYNONYM in operations:
         for i in rich:
-            for word in units[i][5]:
+            unit = units[keys[i]]
+            for word in unit.synonyms:
                 out = pieces[:]
-                out[i] = units[i][1] + word + units[i][3]
+                out[i] = unit.lead + word + unit.tail
                 yield SYNONYM, out
     if SWAP in operations:
         for a, b in combinations(range(count), 2):
             out = pieces[:]
-            _reorder(out, units, cores, {a: b, b: a})
+            _reorder(out, reading, {a: b, b: a})
             yield SWAP, out
     if INSERT in operations:
         for place in range(count + 1):
             for i in rich:
-                for word in units[i][6]:
+                for word in units[keys[i]].insertions:
                     out = pieces[:]
-                    _insert(out, units, cores, place, word)
+                    _insert(out, reading, place, word)
                     yield INSERT, out
     if DELETE in operations:
         runs = (cores[start : start + size] for size in range(1, count) for start in range(count - size + 1))
@@ -218,5 +219,5 @@ def _single_edits(
         for gone in chain(runs, subsets):
             out = pieces[:]
             for i in gone:
-                out[i] = units[i][4]
+                out[i] = units[keys[i]].stub
             yield DELETE, out
