@@ -55,8 +55,7 @@ def parse(
     if "+" in spec:
         div, qua = spec.split("+", 1)
         return SEAS(div, qua, **options)
-    selector = SELECTORS.create(spec)
-    return selector
+    return SELECTORS.create(spec)
 
 
 def select(

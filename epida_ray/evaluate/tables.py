@@ -1,0 +1,248 @@
+"""What an experiment found: results.csv, a Markdown table beside the paper's numbers, a plot."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import defaultdict
+from collections.abc import Sequence
+from html import escape
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from epida_ray.evaluate.experiments import Column, Experiment
+from epida_ray.evaluate.trials import Trial
+from epida_ray.storage import Storage
+
+BASELINES = ("none", "random EDA", "1: none", "2: DA", "3: DA, online")
+RESAMPLES = 10_000
+FEW = 4
+"""With fewer seeds than this an interval says nothing."""
+PROTOCOLS = {
+    "dev": "the epoch is chosen on a dev split of the subset; the test set is used once",
+    "paper": "PAPER PROTOCOL: the best test score over all epochs, as the authors' code selects; not an estimate of "
+    "what a user will see",
+}
+COLORS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#9c755f", "#ff9da7", "#bab0ac")
+
+
+class Row(NamedTuple):
+    trial: Trial
+    result: dict[str, Any]
+
+
+class Difference(NamedTuple):
+    """Of two methods over paired seeds, with a 95% bootstrap interval."""
+
+    mean: float
+    low: float
+    high: float
+    seeds: int
+
+    @property
+    def verdict(self) -> str:
+        if self.seeds < FEW:
+            return "too few seeds to tell"
+        if self.low <= 0.0 <= self.high:
+            return "inside the noise"
+        return "better" if self.mean > 0 else "worse"
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.3f} [{self.low:+.3f}, {self.high:+.3f}] {self.verdict}"
+
+
+def paired_difference(a: Sequence[float], b: Sequence[float]) -> Difference:
+    """a − b, resampled over the seeds. With few of them such an interval is too narrow rather than too wide."""
+    differences = np.asarray(a, float) - np.asarray(b, float)
+    draws = np.random.default_rng(0).integers(len(differences), size=(RESAMPLES, len(differences)))
+    low, high = np.quantile(differences[draws].mean(axis=1), [0.025, 0.975])
+    return Difference(float(differences.mean()), float(low), float(high), len(differences))
+
+
+class Results:
+    """Trials by method and column."""
+
+    def __init__(self, experiment: Experiment, rows: Sequence[Row]) -> None:
+        self.experiment = experiment
+        self.methods = list(dict.fromkeys(r.trial.method.name for r in rows))
+        self.columns: list[Column] = list(dict.fromkeys((r.trial.dataset, r.trial.size) for r in rows))
+        self._cells: dict[tuple[str, Column], dict[int, dict[str, Any]]] = defaultdict(dict)
+        for trial, result in rows:
+            self._cells[trial.method.name, (trial.dataset, trial.size)][trial.seed] = result
+
+    def values(self, method: str, column: Column, metric: str) -> dict[int, float]:
+        """By seed."""
+        return {s: r[metric] for s, r in self._cells[method, column].items() if metric in r}
+
+    def difference(self, method: str, baseline: str, column: Column, metric: str) -> Difference | None:
+        a, b = self.values(method, column, metric), self.values(baseline, column, metric)
+        seeds = sorted(a.keys() & b.keys())
+        return paired_difference([a[s] for s in seeds], [b[s] for s in seeds]) if len(seeds) > 1 else None
+
+    @property
+    def baselines(self) -> list[str]:
+        return [m for m in self.methods if m in BASELINES]
+
+
+def write_results(experiment: Experiment, rows: Sequence[Row], storage: Storage, left_out: dict[str, str]) -> None:
+    """Into the folder named after the experiment."""
+    results = Results(experiment, rows)
+    storage.write(f"{experiment.name}/results.csv", csv_text(rows).encode())
+    storage.write(f"{experiment.name}/table.md", markdown(results, rows[0].trial, left_out).encode())
+    draw = line_plot if experiment.lines else dot_plot
+    storage.write(f"{experiment.name}/plot.svg", draw(results).encode())
+
+
+def csv_text(rows: Sequence[Row]) -> str:
+    columns = [
+        "dataset",
+        "size",
+        "method",
+        "classifier",
+        "protocol",
+        "seed",
+        "rows",
+        "dev_rows",
+        "macro_f1",
+        "accuracy",
+    ]
+    columns += ["selected_on", "epoch", "kept", "ppl", "error", "distance", "kept_per_second", "seconds"]
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns, restval="", extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for trial, result in rows:
+        named = {c: getattr(trial, c) for c in ("dataset", "size", "classifier", "protocol", "seed")}
+        writer.writerow(result | named | {"method": trial.method.name})
+    return out.getvalue()
+
+
+def markdown(results: Results, example: Trial, left_out: dict[str, str]) -> str:
+    e = results.experiment
+    seeds = sorted({s for m in results.methods for c in results.columns for s in results.values(m, c, e.metric)})
+    lines = [f"# {e.name}: {e.title}", ""]
+    lines += [
+        f"Classifier {example.classifier}; seeds {', '.join(map(str, seeds))}; {PROTOCOLS[example.protocol]}.",
+        "",
+    ]
+    lines += _means(results, e.metric, e.paper)
+    for metric in ("accuracy" if e.metric == "macro_f1" else "macro_f1", *e.extra):
+        lines += ["", *_means(results, metric, {})]
+    for baseline in results.baselines:
+        others = [m for m in results.methods if m != baseline and m not in ("none", "1: none")]
+        if others:
+            lines += [
+                "",
+                f"## {_shown(e.metric)}: difference to {baseline}, paired by seed, with 95% bootstrap interval",
+                "",
+            ]
+            lines += _table(
+                ["method", *map(_title, results.columns)],
+                [
+                    [m, *(str(results.difference(m, baseline, c, e.metric) or "") for c in results.columns)]
+                    for m in others
+                ],
+            )
+    notes = [*e.notes, *(f"{method} was left out: {reason}" for method, reason in left_out.items())]
+    if notes:
+        lines += ["", "## Notes", "", *(f"- {note}" for note in notes)]
+    return "\n".join(lines) + "\n"
+
+
+def _shown(metric: str) -> str:
+    names = {"macro_f1": "macro-F1", "ppl": "perplexity", "kept_per_second": "kept samples a second"}
+    return names.get(metric, metric)
+
+
+def _title(column: Column) -> str:
+    return " ".join(column)
+
+
+def _means(results: Results, metric: str, paper: dict[tuple[str, Column], float]) -> list[str]:
+    body = []
+    for method in results.methods:
+        cells = [method]
+        for column in results.columns:
+            values = list(results.values(method, column, metric).values())
+            cell = f"{np.mean(values):.3f} ± {np.std(values, ddof=1) if len(values) > 1 else 0:.3f}" if values else ""
+            if (said := paper.get((method, column))) is not None:
+                cell += f" (paper {said:.3f})"
+            cells.append(cell)
+        body.append(cells)
+    return [
+        f"## {_shown(metric)}, mean ± standard deviation",
+        "",
+        *_table(["method", *map(_title, results.columns)], body),
+    ]
+
+
+def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
+    return ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *body)]
+
+
+def dot_plot(results: Results) -> str:
+    """A panel per column: each method's mean and seeds."""
+    metric = results.experiment.extra[0] if results.experiment.extra else results.experiment.metric
+    left, width, line = 250, 320, 20
+    height = 34 + line * len(results.methods)
+    panels = []
+    for n, column in enumerate(results.columns):
+        cells = {m: list(results.values(m, column, metric).values()) for m in results.methods}
+        points = [v for values in cells.values() for v in values]
+        if not points:
+            continue
+        low, high = min(points), max(points)
+        span = (high - low) or 1.0
+        top = n * height
+        panels.append(f'<text x="{left}" y="{top + 18}" font-weight="bold">{escape(_title(column))}</text>')
+        for i, (method, values) in enumerate(cells.items()):
+            y = top + 38 + line * i
+            color = COLORS[i % len(COLORS)]
+            panels.append(f'<text x="{left - 10}" y="{y + 4}" text-anchor="end">{escape(method)}</text>')
+            if not values:
+                continue
+            x = [left + (v - low) / span * width for v in values]
+            panels += [f'<circle cx="{v:.1f}" cy="{y}" r="2.5" fill="{color}" fill-opacity=".5"/>' for v in x]
+            panels.append(f'<path d="M{np.mean(x):.1f} {y - 7}v14" stroke="{color}" stroke-width="3"/>')
+            panels.append(f'<text x="{left + width + 12}" y="{y + 4}">{np.mean(values):.3f}</text>')
+    return _svg(
+        left + width + 80, height * len(results.columns) + 10, f"{results.experiment.title}: {_shown(metric)}", panels
+    )
+
+
+def line_plot(results: Results) -> str:
+    """The metric over the columns, a line per method; the paper's in dashes."""
+    e, width, height, left, top = results.experiment, 520, 320, 60, 30
+    xs = [float(size.rstrip("%")) for _, size in results.columns]
+    largest = max(xs)
+    marks = [f'<rect x="{left}" y="{top}" width="{width}" height="{height}" fill="none" stroke="#bbb"/>']
+
+    def at(x: float, y: float) -> str:
+        return f"{left + x / largest * width:.1f} {top + (1 - (y - 0.3) / 0.7) * height:.1f}"
+
+    for tick in (0.4, 0.6, 0.8, 1.0):
+        marks.append(f'<path d="M{at(0, tick)}h{width}" stroke="#ddd"/>')
+        marks.append(f'<text x="{left - 8}" y="{at(0, tick).split()[1]}" text-anchor="end">{tick}</text>')
+    for tick in xs:
+        marks.append(
+            f'<text x="{at(tick, 0.3).split()[0]}" y="{top + height + 16}" text-anchor="middle">{tick:g}</text>'
+        )
+    for i, method in enumerate(results.methods):
+        color = COLORS[i % len(COLORS)]
+        found = [
+            (x, list(results.values(method, c, e.metric).values())) for x, c in zip(xs, results.columns, strict=True)
+        ]
+        ours = [at(x, float(np.mean(v))) for x, v in found if v]
+        said = [at(x, e.paper[method, c]) for x, c in zip(xs, results.columns, strict=True) if (method, c) in e.paper]
+        marks.append(f'<path d="M{"L".join(ours)}" fill="none" stroke="{color}" stroke-width="2"/>')
+        if said:
+            marks.append(f'<path d="M{"L".join(said)}" fill="none" stroke="{color}" stroke-dasharray="4 3"/>')
+        y = top + height - 16 * (len(results.methods) - i)
+        marks.append(f'<text x="{left + width - 10}" y="{y}" text-anchor="end" fill="{color}">{escape(method)}</text>')
+    return _svg(left + width + 20, top + height + 30, f"{e.title} (dashed: the paper)", marks)
+
+
+def _svg(width: int, height: int, title: str, marks: Sequence[str]) -> str:
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 -24 {width} {height + 24}" width="{width}" '
+    head += 'font-family="sans-serif" font-size="12">'
+    return "\n".join([head, f'<text x="10" y="-8" font-size="14">{escape(title)}</text>', *marks, "</svg>\n"])

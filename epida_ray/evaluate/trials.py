@@ -1,0 +1,366 @@
+"""One trial of an experiment: a subset, a method and a seed in; scores on the test set out. In process, no Ray.
+
+Trials with the same data set, size and seed are paired: the same subset, dev split, initial weights, number of steps
+and learning-rate schedule, whatever the method.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import blake2b
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from epida_ray.classify import CLASSIFIERS, FittedClassifier
+from epida_ray.errors import RunError
+from epida_ray.evaluate.data import Dataset, Split, split_dev, subset
+from epida_ray.evaluate.metrics import scores
+from epida_ray.generate import GENERATORS, propose
+from epida_ray.sample import Rejected, Sample, sample_seeds
+from epida_ray.select import ScoredBatch, Selector, parse
+
+Protocol = Literal["dev", "paper"]
+"""`dev`: the epoch that is best on a dev split, test touched once. `paper`: the best test score over all epochs."""
+
+FORMAT = 3
+"""Part of every fingerprint; grows when the same trial would give other numbers."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """What is done to the training set. No generator: the originals alone."""
+
+    name: str
+    generator: str | None = "eda"
+    generator_args: dict[str, Any] = field(default_factory=dict)
+    select: str = "rem+cem"
+    combine: str = "add"
+    alpha: float = 0.5
+    normalize: bool = True
+    pool_original: bool = True
+    m: int = 3
+    k: int = 3
+    online: bool = True
+    pretrain: bool = True
+    loss: Literal["sum", "original", "augmented"] = "sum"
+
+
+NONE = Method("none", generator=None, loss="original")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long to train. Every method gets the same steps, on groups of an original and what was kept of it."""
+
+    steps: int = 300
+    """About this many steps in all, but between `least` and `most` epochs."""
+    least: int = 12
+    most: int = 60
+    batch_size: int = 16
+    learning_rate: float | None = None
+    pretrain_share: float = 1 / 3
+    rounds: int = 8
+
+    def epochs(self, rows: int) -> tuple[int, list[int]]:
+        """(epochs of pre-training, epochs of each round)"""
+        per_epoch = -(-rows // self.batch_size)
+        total = min(self.most, max(self.least, round(self.steps / per_epoch)))
+        first = max(1, round(total * self.pretrain_share))
+        rounds = min(self.rounds, max(1, total - first))
+        ends = np.linspace(0, total - first, rounds + 1).round().astype(int)
+        return first, np.diff(ends).tolist()
+
+
+@dataclass(frozen=True)
+class Trial:
+    dataset: str
+    size: str
+    seed: int
+    method: Method
+    classifier: str = "cnn"
+    classifier_args: dict[str, Any] = field(default_factory=dict)
+    budget: Budget = Budget()
+    protocol: Protocol = "dev"
+    dev_share: float = 0.2
+    use_dev_split: bool = False
+    """Choose the epoch on the data set's own dev split, cut to `size` as the training set is."""
+    clean: bool = False
+    measure: tuple[str, ...] = ()
+    """More to measure of what was kept: `ppl`, `error-distance`, `speed`."""
+
+    def fingerprint(self, data_digest: str) -> str:
+        """Equal for trials that must give the same numbers; a method's name is only a name."""
+        plain = asdict(replace(self, method=replace(self.method, name="")))
+        text = json.dumps([FORMAT, data_digest, plain], sort_keys=True)
+        return blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+class Kept(NamedTuple):
+    """What was kept of every original in one round."""
+
+    texts: list[list[str]]
+    s_div: float
+    s_qua: float
+    flips: float
+    """Share of the kept whose predicted class is not their label."""
+    rejected: int
+    seconds: dict[str, float]
+
+
+def run_trial(trial: Trial, data: Dataset, oracle: dict[str, NDArray[Any]] | None = None) -> dict[str, Any]:
+    """Train as the trial says and score the test set.
+
+    `oracle` holds the weights, from `train_oracle`, of the classifier that judges labels for `error-distance`.
+    """
+    started = time.perf_counter()
+    if trial.clean:
+        data = data.cleaned()
+    part = data.train.take(subset(data.train.labels, trial.size, trial.seed))
+    if trial.use_dev_split and data.dev is not None:
+        train, dev = part, data.dev.take(subset(data.dev.labels, trial.size, trial.seed))
+    else:
+        train_rows, dev_rows = split_dev(part.labels, trial.dev_share, trial.seed)
+        train, dev = part.take(train_rows), part.take(dev_rows)
+    if trial.protocol == "paper":
+        train = part
+    learner = _learner(trial, data, train)
+    method = trial.method
+    source = _Source(method, train, data, trial.seed)
+    first, rounds = trial.budget.epochs(len(train))
+    best = _Best(learner, dev if trial.protocol == "dev" else data.test, after=first)
+    history: list[dict[str, Any]] = []
+    kept: Kept | None = None
+
+    if method.generator is None:
+        learner.use(None, "original")
+        best.train(first + sum(rounds))
+    elif method.pretrain:
+        learner.use(None, "original")
+        best.train(first)
+    else:
+        rounds[0] += first
+    for number, epochs in enumerate(rounds if method.generator else (), 1):
+        if kept is None or method.online:
+            kept = source.keep(learner.classifier, number)
+            learner.use(kept.texts, method.loss)
+            history.append({"round": number} | {n: getattr(kept, n) for n in ("s_div", "s_qua", "flips", "rejected")})
+        best.train(epochs)
+    learner.classifier.load_state(best.weights)
+    result = scores(data.labels, data.test.labels, learner.classifier.predict_proba(data.test.texts).argmax(axis=1))
+    out: dict[str, Any] = {
+        "accuracy": result["accuracy"],
+        "macro_f1": result["macro_f1"],
+        "selected_on": best.score,
+        "epoch": best.epoch,
+        "rows": len(train),
+        "dev_rows": len(dev) if trial.protocol == "dev" else 0,
+        "rounds": history,
+    }
+    if kept is not None:
+        out |= _measure(trial, data, train, source, learner.classifier, kept, oracle)
+    return out | {"seconds": time.perf_counter() - started}
+
+
+class _Learner:
+    """A torch classifier in training; `epoch` leaves the new weights in the classifier."""
+
+    def __init__(self, classifier: Any, trial: Trial, train: Split) -> None:
+        from epida_ray.classify.training import Trainer, TrainingOptions, steps_per_epoch
+
+        self.classifier, self.train = classifier, train
+        budget = trial.budget
+        options = TrainingOptions(seed=trial.seed, batch_size=budget.batch_size, learning_rate=budget.learning_rate)
+        first, rounds = budget.epochs(len(train))
+        steps = (first + sum(rounds)) * steps_per_epoch(len(train), budget.batch_size)
+        self._trainer = Trainer(classifier, options, total_steps=steps)
+
+    def use(self, kept: list[list[str]] | None, loss: Any) -> None:
+        from epida_ray.classify.training import make_groups
+
+        self._groups = make_groups(self.classifier, self.train.texts, self.train.labels, kept, loss)
+
+    def epoch(self) -> None:
+        self._trainer.train_epoch(self._groups)
+        self.classifier.load_state(self._trainer.weights())
+
+
+class _FittedLearner:
+    """A classifier that is fitted in one go: an epoch after `use` fits it anew, later ones change nothing."""
+
+    def __init__(self, classifier: Any, trial: Trial, train: Split) -> None:
+        self.classifier, self.train, self._seed = classifier, train, trial.seed
+
+    def use(self, kept: list[list[str]] | None, loss: Any) -> None:
+        lists = kept if kept is not None and loss != "original" else [[] for _ in self.train.texts]
+        groups = [
+            ([] if loss == "augmented" and more else [text]) + more
+            for text, more in zip(self.train.texts, lists, strict=True)
+        ]
+        self._texts = [text for group in groups for text in group]
+        self._labels = np.repeat(self.train.labels, [len(group) for group in groups])
+        weights = []
+        for group, more in zip(groups, lists, strict=True):
+            weights += [1.0] * (len(group) - len(more)) + [1.0 / len(more)] * len(more)
+        self._weights = np.array(weights, np.float32)
+        self._stale = True
+
+    def epoch(self) -> None:
+        if self._stale:
+            self.classifier.fit(self._texts, self._labels, self._weights, self._seed)
+            self._stale = False
+
+
+def _classifier(trial: Trial, data: Dataset) -> Any:
+    return CLASSIFIERS.create(trial.classifier, labels=data.labels, **({"seed": trial.seed} | trial.classifier_args))
+
+
+def _learner(trial: Trial, data: Dataset, train: Split) -> _Learner | _FittedLearner:
+    classifier = _classifier(trial, data)
+    return (_FittedLearner if isinstance(classifier, FittedClassifier) else _Learner)(classifier, trial, train)
+
+
+def train_oracle(data: Dataset, trial: Trial) -> dict[str, NDArray[Any]]:
+    """Weights of the trial's classifier, trained on the whole training split: what knows the labels best."""
+    from epida_ray.classify.training import TrainingOptions, fit
+
+    if trial.clean:
+        data = data.cleaned()
+    classifier = _classifier(replace(trial, seed=0), data)
+    fit(
+        classifier,
+        data.train.texts,
+        [data.labels[y] for y in data.train.labels],
+        options=TrainingOptions(epochs=4, batch_size=64),
+    )
+    weights: dict[str, NDArray[Any]] = classifier.state()
+    return weights
+
+
+class _Best:
+    """Trains, and remembers the weights of the epoch that is best by macro-F1, then by loss.
+
+    The first `after` epochs, in which methods with pre-training are alike, are not among those to choose from.
+    """
+
+    def __init__(self, learner: _Learner | _FittedLearner, judge: Split, after: int) -> None:
+        self._learner, self._judge, self._after = learner, judge, after
+        self._key: tuple[float, float] | None = None
+        self.weights: dict[str, NDArray[Any]] = {}
+        self.score, self.epoch, self._epochs = 0.0, 0, 0
+
+    def train(self, epochs: int) -> None:
+        from epida_ray.classify.training import dev_score
+
+        for _ in range(epochs):
+            self._learner.epoch()
+            self._epochs += 1
+            if self._epochs <= self._after:
+                continue
+            found = dev_score(self._learner.classifier, self._judge.texts, self._judge.labels)
+            key = (found.macro_f1, -found.loss)
+            if self._key is None or key > self._key:
+                self._key, self.score, self.epoch = key, found.macro_f1, self._epochs
+                self.weights = self._learner.classifier.state()
+
+
+class _Source:
+    """Candidates for the training rows, judged by the classifier as it is."""
+
+    def __init__(self, method: Method, train: Split, data: Dataset, seed: int) -> None:
+        self.method, self.train, self.seed, self.labels = method, train, seed, data.labels
+        self._samples = [Sample(str(i), t, data.labels[y]) for i, (t, y) in enumerate(zip(*train, strict=True))]
+        if method.generator is None:
+            return
+        self._generator = GENERATORS.create(method.generator, **method.generator_args)
+        perplexity = None
+        if method.select.startswith("ppl"):
+            from epida_ray.evaluate.perplexity import LanguageModel
+
+            perplexity = LanguageModel.estimate(train.texts)
+        self._selector: Selector = parse(
+            method.select,
+            combine=method.combine,
+            alpha=method.alpha,
+            normalize=method.normalize,
+            pool_original=method.pool_original,
+            perplexity=perplexity,
+        )
+
+    def keep(self, classifier: Any, round_: int) -> Kept:
+        method = self.method
+        clock = time.perf_counter()
+        if getattr(self._generator, "needs_classifier", False):
+            self._generator.bind(classifier.predict_proba, classifier.labels)  # type: ignore[attr-defined]
+        chance = method.select == "random"
+        n = method.m if chance else method.m * method.k
+        answers = propose(
+            self._generator, self._samples, n, run_seed=self.seed, round_=round_, name=method.generator or ""
+        )
+        lists = [[] if isinstance(a, Rejected) else a.texts for a in answers]
+        rejected = sum(isinstance(a, Rejected) for a in answers)
+        if rejected == len(answers):
+            reason = next(a.reason for a in answers if isinstance(a, Rejected))
+            raise RunError(f"{method.generator} made no candidate for any sample: {reason}")
+        generated = time.perf_counter()
+        flat = [text for texts in lists for text in texts]
+        both = classifier.predict_proba([*self.train.texts, *flat])
+        offsets = np.cumsum([0, *map(len, lists)])
+        batch = ScoredBatch(
+            both[len(lists) :], offsets, both[: len(lists)], self.train.labels, flat, self.train.texts,
+            np.array(sample_seeds(self.seed, round_, [s.id for s in self._samples], "select", 0), np.uint64),
+        )  # fmt: skip
+        scored = time.perf_counter()
+        selection = self._selector.select(batch, method.m)
+        chosen = selection.kept
+        owner = batch.owner[chosen]
+        texts: list[list[str]] = [[] for _ in lists]
+        for i, sample in zip(chosen.tolist(), owner.tolist(), strict=True):
+            texts[sample].append(flat[i])
+        wrong = batch.probabilities[chosen].argmax(axis=1) != self.train.labels[owner]
+        seconds = {
+            "generate": generated - clock, "score": scored - generated, "select": time.perf_counter() - scored
+        }  # fmt: skip
+        return Kept(
+            texts,
+            float(selection.s_div[chosen].mean()),
+            float(selection.s_qua[chosen].mean()),
+            float(wrong.mean()),
+            rejected,
+            seconds,
+        )
+
+
+def _measure(
+    trial: Trial,
+    data: Dataset,
+    train: Split,
+    source: _Source,
+    classifier: Any,
+    kept: Kept,
+    oracle: dict[str, NDArray[Any]] | None,
+) -> dict[str, Any]:
+    texts = [text for group in kept.texts for text in group]
+    owner = np.repeat(np.arange(len(train)), [len(group) for group in kept.texts])
+    out: dict[str, Any] = {"kept": len(texts)}
+    if "ppl" in trial.measure:
+        from epida_ray.evaluate.perplexity import LanguageModel
+
+        # of the whole training split, as the paper's model was
+        rows = np.random.default_rng(trial.seed).permutation(len(texts))[:10_000]
+        out["ppl"] = float(np.mean(LanguageModel.estimate(data.train.texts)([texts[i] for i in rows])))
+    if "error-distance" in trial.measure:
+        judge = _classifier(trial, data)
+        judge.load_state(oracle if oracle is not None else train_oracle(data, trial))
+        true_label = judge.predict_proba(texts).argmax(axis=1) == train.labels[owner]
+        before, after = judge.embed(train.texts), judge.embed(texts)
+        distance = np.linalg.norm(after - before[owner], axis=1) / np.sqrt(after.shape[1])
+        out["error"] = float(1 - true_label.mean())
+        out["distance"] = float(distance[true_label].mean()) if true_label.any() else 0.0
+    if "speed" in trial.measure:
+        again = source.keep(classifier, 1_000)
+        out["kept_per_second"] = sum(map(len, again.texts)) / max(1e-9, sum(again.seconds.values()))
+    return out
