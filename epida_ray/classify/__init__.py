@@ -2,21 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from epida_ray.registry import Builtin, Registry
 
+if TYPE_CHECKING:
+    import torch
+
 
 class Classifier(Protocol):
-    """What a scorer needs: class probabilities of texts."""
+    """What a scorer needs: class probabilities of texts.
+
+    Optional: `embed(texts) -> [N, D]`, hidden states for the report; `describe() -> str`, one line for the output.
+    """
 
     labels: tuple[str, ...]
 
     def predict_proba(self, texts: Sequence[str]) -> np.ndarray:
         """float32 [N, C]; rows sum to 1, in the order of `texts`."""
+        ...
+
+
+class TrainableClassifier(Classifier, Protocol):
+    """A classifier whose weights are arrays with names: they can be published to scorers, loaded and saved.
+
+    It learns in one of two ways: `TorchClassifier` step by step, `FittedClassifier` in one go.
+    """
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Everything that training changes; `load_state` of an equal classifier takes it."""
+        ...
+
+    def load_state(self, state: Mapping[str, np.ndarray]) -> None: ...
+
+    def save(self, directory: str | Path) -> None:
+        """`config.json` and the weights, which `load` reads; byte-equal for equal weights."""
+        ...
+
+
+class Defaults(NamedTuple):
+    """What a classifier trains with unless the user says otherwise."""
+
+    epochs: int
+    steps: int
+    """Epochs over a large set end at the first that reaches so many steps."""
+    batch_size: int
+    learning_rate: float
+    weight_decay: float
+
+
+class Table(Protocol):
+    """Texts made ready for a torch module, once for many epochs."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, rows: np.ndarray) -> tuple[torch.Tensor, ...]:
+        """The module's arguments for these texts."""
+        ...
+
+
+@runtime_checkable
+class TorchClassifier(TrainableClassifier, Protocol):
+    """Trained by `training.Trainer`: `module()(*table(texts).batch(rows))` are logits [N, C]."""
+
+    defaults: Defaults
+
+    def module(self) -> torch.nn.Module:
+        """A network with the present weights; its state dict has the keys of `state()`."""
+        ...
+
+    def table(self, texts: Sequence[str]) -> Table: ...
+
+    def parameter_groups(
+        self, module: torch.nn.Module, learning_rate: float, weight_decay: float
+    ) -> list[dict[str, Any]]:
+        """The optimiser's groups: which parameters learn, and how fast."""
+        ...
+
+
+@runtime_checkable
+class FittedClassifier(TrainableClassifier, Protocol):
+    """Trained in one call. In online training, a later call starts from the weights of the one before where it can."""
+
+    def fit(self, texts: Sequence[str], y: np.ndarray, weights: np.ndarray, seed: int) -> None:
+        """Learn from texts, class numbers and a weight for each text."""
         ...
 
 
@@ -26,3 +99,13 @@ CLASSIFIERS = Registry(
         "cnn": Builtin("epida_ray.classify.cnn:CNN", "the paper's CNN (Kim) over word vectors"),
     },
 )
+
+
+def load(directory: str | Path, labels: Sequence[str] | None = None) -> Any:
+    """The classifier that was saved in `directory`, or a RequestError that says what is wrong with it.
+
+    With `labels`, a model of another label set is refused.
+    """
+    from epida_ray.classify.loading import load as load_saved
+
+    return load_saved(Path(directory), labels)

@@ -1,0 +1,113 @@
+"""The CNN in torch: what training differentiates, and the plain convolution that the compiled loops must equal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils import skip_init
+
+from epida_ray.classify import kernels
+
+
+class Network(nn.Module):
+    """Logits from word ids of all texts one after the other, their offsets [N + 1] and the words' vectors.
+
+    On a CPU the features and their gradient come from compiled loops, elsewhere from a convolution. The weights have no
+    values until `load_arrays`.
+    """
+
+    def __init__(self, dimension: int, filters: Sequence[int], channels: int, dropout: float, classes: int) -> None:
+        super().__init__()
+        self.filters = tuple(filters)
+        self.channels = channels
+        for width in self.filters:
+            self.add_module(f"conv{width}", skip_init(nn.Conv1d, dimension, channels, width))
+        self.dropout = nn.Dropout(dropout)
+        self.linear = skip_init(nn.Linear, channels * len(self.filters), classes)
+
+    def load_arrays(self, state: Mapping[str, np.ndarray]) -> None:
+        self.load_state_dict({key: torch.from_numpy(value.copy()) for key, value in state.items()})
+
+    def forward(self, words: torch.Tensor, offsets: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
+        pooled = self.pooled if words.device.type == "cpu" else self.convolved
+        logits: torch.Tensor = self.linear(self.dropout(F.relu(pooled(words, offsets, vectors))))
+        return logits
+
+    def pooled(self, words: torch.Tensor, offsets: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
+        parameters = [p for w in self.filters for p in self.get_submodule(f"conv{w}").parameters()]
+        features: torch.Tensor = _Pooled.apply(words, offsets, vectors, self.filters, self.channels, *parameters)
+        return features
+
+    def convolved(self, words: torch.Tensor, offsets: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
+        lengths = offsets[1:] - offsets[:-1]
+        longest = max(max(self.filters), int(lengths.max()))
+        at = torch.arange(longest, device=words.device)
+        ids = words.new_zeros((len(lengths), longest))
+        ids[at < lengths[:, None]] = words
+        x = vectors[ids.long()].transpose(1, 2)
+        features = []
+        for width in self.filters:
+            y = self.get_submodule(f"conv{width}")(x)
+            last = lengths.clamp(min=max(self.filters)) - width
+            outside = at[: y.shape[2]] > last[:, None]
+            features.append(y.masked_fill(outside[:, None, :], float("-inf")).amax(dim=2))
+        return torch.cat(features, dim=1)
+
+
+class _Pooled(torch.autograd.Function):
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,
+        words: torch.Tensor,
+        offsets: torch.Tensor,
+        vectors: torch.Tensor,
+        filters: tuple[int, ...],
+        channels: int,
+        *parameters: torch.Tensor,
+    ) -> torch.Tensor:
+        kernel = torch.cat([p.permute(1, 2, 0).flatten(1) for p in parameters[::2]], dim=1)
+        projected = vectors @ kernel
+        bias = torch.cat(parameters[1::2])
+        widths = np.array(filters, np.int64)
+        features = torch.empty((len(offsets) - 1, len(bias)))
+        where = torch.empty(features.shape, dtype=torch.int32)
+        kernels.pool_where(
+            words.numpy(),
+            offsets.numpy(),
+            projected.numpy(),
+            widths,
+            channels,
+            bias.numpy(),
+            features.numpy(),
+            where.numpy(),
+        )
+        ctx.save_for_backward(words, offsets, vectors, where)
+        ctx.filters, ctx.channels = filters, channels
+        return features
+
+    @staticmethod
+    def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        words, offsets, vectors, where = ctx.saved_tensors
+        dimension = vectors.shape[1]
+        gradient = torch.zeros((sum(ctx.filters) * ctx.channels, dimension))
+        kernels.pool_gradient(
+            words.numpy(),
+            offsets.numpy(),
+            vectors.numpy(),
+            np.array(ctx.filters, np.int64),
+            ctx.channels,
+            where.numpy(),
+            upstream.contiguous().numpy(),
+            gradient.numpy(),
+        )
+        bias = upstream.sum(dim=0).split(ctx.channels)
+        weights = gradient.split([w * ctx.channels for w in ctx.filters])
+        result: list[torch.Tensor | None] = [None] * 5
+        for width, weight, b in zip(ctx.filters, weights, bias, strict=True):
+            result += [weight.view(ctx.channels, width, dimension).transpose(1, 2).contiguous(), b]
+        return tuple(result)
