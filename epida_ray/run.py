@@ -84,8 +84,10 @@ class Run:
 
     def open(self, kind: str, asked: dict[str, Any], execution: dict[str, Any]) -> bool:
         """Start a run or take up an earlier one; True when the directory holds a finished run of the same request."""
-        if not self.storage.exists(MANIFEST):
+        found = read_manifest(self.storage) if self.storage.exists(MANIFEST) else None
+        if found is None:
             self._check_new()
+        if found is None or (found["status"] == "preparing" and found["asked"] != asked):
             self.manifest = {
                 "format": 1,
                 "kind": kind,
@@ -98,7 +100,7 @@ class Run:
             }
             self.save()
             return False
-        self.manifest = read_manifest(self.storage)
+        self.manifest = found
         where = self.storage.location
         if self.manifest.get("kind") != kind:
             raise RequestError(f"{where} holds a run of `epida {self.manifest.get('kind')}`; choose another --output")

@@ -53,7 +53,10 @@ def augment(config: AugmentConfig, reporter: Reporter | None = None) -> AugmentR
     reporter = reporter or Reporter(quiet=True)
     GENERATORS.create(config.generator, **config.generator_args)
     plan = plan_inputs(config.input, _columns(config), config.encoding)
+    given = _given_classifier(config)
     asked = config.result_options() | {"input": digest(plan.identity())}
+    if given is not None:
+        asked["classifier"] = directory_digest(given)
     if config.train is not None:
         train_plan = plan_inputs(config.train, _columns(config), config.encoding)
         asked["train"] = digest(train_plan.identity())
@@ -65,7 +68,7 @@ def augment(config: AugmentConfig, reporter: Reporter | None = None) -> AugmentR
         reporter.say(f"{config.output} is finished already: {run.manifest['done']['kept']:,} rows kept")
         return AugmentResult(config.output, run.manifest)
     with interruptible(run):
-        labels, model_digest = _prepare_classifier(config, train_plan, run, reporter)
+        labels, model_digest = _prepare_classifier(config, given, train_plan, run, reporter)
         fingerprint = digest([asked, model_digest])
         left = run.start(plan, fingerprint)
         if broken := [f for f in plan.files if f.error]:
@@ -132,8 +135,20 @@ def interruptible(run: Run) -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
+def _given_classifier(config: AugmentConfig) -> Path | None:
+    """The directory that --classifier names, or None when it names a classifier to be trained."""
+    names = {row.name for row in CLASSIFIERS.listing()}
+    if config.classifier in names:
+        return None
+    where = Storage(config.classifier)
+    if not where.exists("config.json"):
+        known = ", ".join(sorted(names))
+        raise RequestError(f"--classifier {config.classifier} is neither a directory with a saved model nor one of {known}")
+    return where.local_copy("")
+
+
 def _prepare_classifier(
-    config: AugmentConfig, train_plan: Plan, run: Run, reporter: Reporter
+    config: AugmentConfig, given: Path | None, train_plan: Plan, run: Run, reporter: Reporter
 ) -> tuple[tuple[str, ...], str]:
     """Make sure that DIR/model holds the classifier; returns its labels and the digest of its files."""
     if run.manifest.get("model_digest") and run.storage.exists("model/config.json"):
@@ -141,20 +156,10 @@ def _prepare_classifier(
         if directory_digest(path) != run.manifest["model_digest"]:
             raise RequestError(f"{run.storage.location}/model was changed since the run began; use another --output")
         return load_classifier(path).labels, run.manifest["model_digest"]
-    names = {row.name for row in CLASSIFIERS.listing()}
-    if config.classifier in names:
+    if given is None:
         classifier = _train(config, train_plan, reporter)
     else:
-        where = Storage(config.classifier)
-        if not where.exists("config.json"):
-            raise RequestError(
-                f"--classifier {config.classifier} is neither a directory with a saved model nor one of {', '.join(sorted(names))}"
-            )
-        classifier = load_classifier(where.local_copy(""))
-        if config.labels and set(config.labels) != set(classifier.labels):
-            raise RequestError(
-                f"--labels {','.join(config.labels)} are not the labels of {config.classifier}: {','.join(classifier.labels)}"
-            )
+        classifier = load_classifier(given, labels=config.labels or None)
     reporter.say(f"classifier: {classifier.describe()}")
     with tempfile.TemporaryDirectory(prefix="epida-") as folder:
         classifier.save(folder)

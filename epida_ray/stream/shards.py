@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import functools
+import gc
 import json
 import logging
 import os
@@ -68,6 +70,20 @@ class Job:
         return f"{self.plan.shard_name(shard)}-{self.fingerprint[:12]}.parquet"
 
 
+def _without_garbage_collection(call: Any) -> Any:
+    """A shard is a hundred thousand small objects without cycles; looking for some costs a tenth of the time."""
+
+    @functools.wraps(call)
+    def wrapped(self: Any, block: pa.Table) -> Any:
+        gc.disable()
+        try:
+            return call(self, block)
+        finally:
+            gc.enable()
+
+    return wrapped
+
+
 class Generate:
     """Reads a shard and proposes candidates for its samples: one row per sample from here on."""
 
@@ -82,6 +98,7 @@ class Generate:
             self.generator.bind(classifier.predict_proba, classifier.labels)
         self.label_index = {label: i for i, label in enumerate(job.labels)}
 
+    @_without_garbage_collection
     def __call__(self, block: pa.Table) -> pa.Table:
         from epida_ray.generate import propose, protect
 
@@ -147,6 +164,7 @@ class Score:
         torch.set_num_threads(1)
         self.classifier = job.load_classifier()
 
+    @_without_garbage_collection
     def __call__(self, block: pa.Table) -> pa.Table:
         clock = time.process_time()
         candidates = _column(block, "candidates")
