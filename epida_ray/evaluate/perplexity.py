@@ -115,7 +115,7 @@ def _arpa(tables: Sequence[dict[Gram, Entry]]) -> Iterator[str]:
 
 
 def _adjusted_counts(sentences: Iterable[Sequence[str]], order: int) -> list[Counts]:
-    """Occurrences of n-grams of the highest order or at the start of a text; of others, the distinct words before them."""
+    """Occurrences of n-grams of the highest order or at the start of a text; of others, how many words precede them."""
     occurrences: list[Counter[Gram]] = [Counter() for _ in range(order)]
     for sentence in sentences:
         words = (BEGIN, *sentence, END)

@@ -1,0 +1,321 @@
+"""`epida report DIR`: one HTML file about a run that needs neither a network nor a server.
+
+Texts reach the page as JSON and are put into it as text nodes only, so a text that is HTML is shown, never run.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from epida_ray.errors import RequestError
+from epida_ray.run import read_manifest
+from epida_ray.storage import Storage
+
+MAX_ROWS = 100_000
+"""Kept rows in the page; of larger runs an even share of every file."""
+MAX_POINTS = 20_000
+MAX_REJECTED = 2_000
+EXAMPLES = 12
+LONGEST = 1_000
+"""Characters of a text in an example."""
+MAP_ORIGINALS = 100
+"""Originals in the map of hidden states; what was kept of them comes on top."""
+
+
+def write_report(directory: str) -> str:
+    """Write DIR/report.html and return where it is."""
+    storage = Storage(directory)
+    page = render(report_data(storage))
+    storage.write("report.html", page.encode("utf-8", "replace"))
+    return f"{storage.location}/report.html"
+
+
+def render(data: dict[str, Any]) -> str:
+    folder = files("epida_ray.evaluate")
+    page = folder.joinpath("report.html").read_text(encoding="utf-8")
+    parts = {
+        "STYLE": folder.joinpath("report.css").read_text(encoding="utf-8"),
+        "SCRIPT": folder.joinpath("report.js").read_text(encoding="utf-8"),
+        "DATA": json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
+    }
+    return re.sub(r"\{\{(STYLE|SCRIPT|DATA)\}\}", lambda match: parts[match[1]], page)
+
+
+def report_data(storage: Storage) -> dict[str, Any]:
+    """All that the page shows, as plain JSON."""
+    manifest = read_manifest(storage)
+    kept = _read(storage, "augmented", MAX_ROWS)
+    candidates = _read(storage, "candidates", MAX_POINTS)
+    data: dict[str, Any] = {
+        "title": f"epida {manifest['kind']}" + (f": {manifest['title']}" if "title" in manifest else ""),
+        "facts": _facts(manifest),
+        "command": shlex.join(map(str, manifest.get("command", ()))),
+        "asked": {k: v for k, v in manifest.get("asked", {}).items() if not isinstance(v, dict | list) or v},
+        "versions": manifest.get("versions", {}),
+        "stages": [[name, seconds] for name, seconds in manifest.get("seconds", {}).items()],
+        "rounds": _rounds(storage),
+        "rejected": _rejected(storage, manifest),
+    }
+    if kept is not None:
+        shown = kept.filter(pa.compute.greater(kept["rank"], 0))
+        total = manifest.get("done", {}).get("kept", len(shown))
+        data["kept"] = _columns(shown) | {"total": max(total, len(shown))}
+        source = (
+            candidates if candidates is not None else shown.append_column("kept", pa.array(np.ones(len(shown), bool)))
+        )
+        data["scatter"] = _scatter(source, candidates is not None)
+        data["examples"] = _examples(source)
+        data["map"] = _map(storage, source, candidates is not None, int(manifest.get("asked", {}).get("m", 3)))
+    if manifest["kind"] == "reproduce":
+        data |= _experiment(storage)
+    return data
+
+
+def _facts(manifest: dict[str, Any]) -> list[list[str]]:
+    done = manifest.get("done", {})
+    facts = [["status", manifest["status"]]]
+    facts += [[name, f"{done[name]:,}"] for name in ("rows", "candidates", "kept", "short", "rejected") if name in done]
+    facts += [
+        [name, str(manifest[name])]
+        for name in ("trials", "run_id", "classifier", "started", "finished")
+        if name in manifest
+    ]
+    if manifest.get("resumed"):
+        facts.append(["resumed", f"{manifest['resumed']} times"])
+    if manifest.get("nodes"):
+        facts.append(["nodes", str(len(manifest["nodes"]))])
+    return facts
+
+
+def _files(storage: Storage, folder: str) -> list[str]:
+    selector = pafs.FileSelector(storage.path(folder), recursive=True, allow_not_found=True)
+    infos = storage.filesystem.get_file_info(selector)
+    return sorted(i.path for i in infos if i.path.endswith(".parquet") and not i.base_name.startswith("."))
+
+
+def _read(storage: Storage, folder: str, limit: int) -> pa.Table | None:
+    """Up to `limit` rows of the folder's files, from the start of each and as evenly as their sizes allow."""
+    paths = _files(storage, folder)
+    if not paths:
+        return None
+    with_rows = [(path, _row_count(storage, path)) for path in paths]
+    share = _even_share([n for _, n in with_rows], limit)
+    tables = []
+    for (path, rows), take in zip(with_rows, share, strict=True):
+        if not take:
+            continue
+        with storage.filesystem.open_input_file(path) as file:
+            parts, got = [], 0
+            for batch in pq.ParquetFile(file).iter_batches(batch_size=min(rows, take, 16_384)):
+                parts.append(batch)
+                got += len(batch)
+                if got >= take:
+                    break
+            table = pa.Table.from_batches(parts).slice(0, take)
+        tables.append(table.replace_schema_metadata(None))
+    return pa.concat_tables(tables, promote_options="permissive") if tables else None
+
+
+def _row_count(storage: Storage, path: str) -> int:
+    with storage.filesystem.open_input_file(path) as file:
+        return int(pq.ParquetFile(file).metadata.num_rows)
+
+
+def _even_share(sizes: Sequence[int], limit: int) -> list[int]:
+    share, left = [0] * len(sizes), limit
+    for waiting, i in enumerate(sorted(range(len(sizes)), key=lambda i: sizes[i])):
+        share[i] = min(sizes[i], left // (len(sizes) - waiting))
+        left -= share[i]
+    return share
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[list[str], list[int]]:
+    encoded = column.cast(pa.string()).fill_null("").combine_chunks().dictionary_encode()
+    return encoded.dictionary.to_pylist(), encoded.indices.to_pylist()
+
+
+def _rounded(column: pa.ChunkedArray) -> list[float]:
+    return np.nan_to_num(column.cast(pa.float64()).to_numpy(), posinf=0.0, neginf=0.0).round(4).tolist()
+
+
+def _columns(table: pa.Table) -> dict[str, Any]:
+    out: dict[str, Any] = {"text": table["text"].to_pylist()}
+    for name in ("source_text", "label", "generator", "operation", "sample_id"):
+        out[f"{name}_names"], out[name] = _codes(table[name])
+    for name in ("round", "rank"):
+        out[name] = table[name].to_pylist()
+    for name in ("s_div", "s_qua", "s_tot"):
+        out[name] = _rounded(table[name])
+    return out
+
+
+def _scatter(table: pa.Table, with_dropped: bool) -> dict[str, Any]:
+    rows = np.linspace(0, len(table) - 1, min(len(table), MAX_POINTS)).astype(int) if len(table) else np.empty(0, int)
+    part = table.take(pa.array(rows))
+    return {
+        "s_div": _rounded(part["s_div"]),
+        "s_qua": _rounded(part["s_qua"]),
+        "kept": [int(k) for k in part["kept"].to_pylist()],
+        "text": [t[:160] for t in part["text"].to_pylist()],
+        "with_dropped": with_dropped,
+    }
+
+
+def _groups(table: pa.Table) -> Iterator[tuple[int, int]]:
+    """Rows [start, end) of each sample; a sample's rows stand together."""
+    _, codes = _codes(table["sample_id"])
+    start = 0
+    for i in range(1, len(codes) + 1):
+        if i == len(codes) or codes[i] != codes[start]:
+            yield start, i
+            start = i
+
+
+def _examples(table: pa.Table) -> list[dict[str, Any]]:
+    groups = list(_groups(table))
+    chosen = np.unique(np.linspace(0, len(groups) - 1, min(len(groups), EXAMPLES)).astype(int)) if groups else []
+    examples = []
+    for number in chosen:
+        start, end = groups[number]
+        rows = table.slice(start, end - start).to_pylist()
+        source = rows[0]["source_text"][:LONGEST]
+        candidates = [
+            {
+                "text": mark_words(source, row["text"][:LONGEST]),
+                "scores": [round(row[s] or 0.0, 2) for s in ("s_div", "s_qua", "s_tot")],
+                "kept": bool(row["kept"]),
+                "operation": row["operation"],
+            }
+            for row in rows
+        ]
+        examples.append({"label": str(rows[0]["label"]), "source": source, "candidates": candidates})
+    return examples
+
+
+def mark_words(source: str, text: str) -> list[tuple[str, int]]:
+    """Pieces of `text` with 1 where they differ from `source`, word by word; joined they are `text`."""
+    old, new = re.split(r"(\s+)", source), re.split(r"(\s+)", text)
+    same = [False] * len(new[0::2])
+    for block in SequenceMatcher(None, old[0::2], new[0::2], autojunk=False).get_matching_blocks():
+        same[block.b : block.b + block.size] = [True] * block.size
+    pieces: list[tuple[str, int]] = []
+    for i, piece in enumerate(new):
+        changed = int(i % 2 == 0 and not same[i // 2] and piece != "")
+        if pieces and pieces[-1][1] == changed:
+            pieces[-1] = (pieces[-1][0] + piece, changed)
+        else:
+            pieces.append((piece, changed))
+    return pieces
+
+
+def _map(storage: Storage, table: pa.Table, with_dropped: bool, m: int) -> dict[str, Any]:
+    """Hidden states of originals and of what was kept, on a plane; with candidates, by REM alone and CEM alone too."""
+    if not storage.exists("model/config.json"):
+        return {"missing": "The run has no model whose hidden states could be shown."}
+    try:
+        from sklearn.manifold import TSNE
+    except ImportError:
+        return {"missing": "The map of hidden states needs scikit-learn: pip install 'epida-ray[report]'."}
+    from epida_ray.classify import load
+
+    classifier = load(storage.local_copy("model"))
+    if not hasattr(classifier, "embed"):
+        return {"missing": "The run's classifier does not give hidden states."}
+    groups = list(_groups(table))
+    chosen = np.unique(np.linspace(0, len(groups) - 1, min(len(groups), MAP_ORIGINALS)).astype(int)) if groups else []
+    texts: list[str] = []
+    classes: list[int] = []
+    names, codes = _codes(table["label"])
+    panels: dict[str, list[int]] = {"kept": []}
+    if with_dropped:
+        panels |= {"REM only": [], "CEM only": []}
+    all_texts, sources = table["text"].to_pylist(), table["source_text"].to_pylist()
+    kept, s_div, s_qua = (table[c].to_numpy() for c in ("kept", "s_div", "s_qua"))
+    originals: list[int] = []
+    for number in chosen:
+        start, end = groups[number]
+        originals.append(len(texts))
+        texts.append(sources[start])
+        classes.append(codes[start])
+        picks = {"kept": np.flatnonzero(kept[start:end])}
+        if with_dropped:
+            picks |= {"REM only": _top(s_div[start:end], m), "CEM only": _top(s_qua[start:end], m)}
+        place: dict[int, int] = {}
+        for panel, rows in picks.items():
+            for row in rows.tolist():
+                if row not in place:
+                    place[row] = len(texts)
+                    texts.append(all_texts[start + row])
+                    classes.append(codes[start])
+                panels[panel].append(place[row])
+    if len(texts) < 8:
+        return {"missing": "There are too few rows for a map of hidden states."}
+    hidden = classifier.embed(texts)
+    near = min(30.0, (len(texts) - 1) / 3)
+    plane = TSNE(2, perplexity=near, init="pca", max_iter=600, random_state=0).fit_transform(hidden)
+    return {
+        "labels": names,
+        "x": plane[:, 0].round(2).tolist(),
+        "y": plane[:, 1].round(2).tolist(),
+        "class": classes,
+        "text": [t[:160] for t in texts],
+        "originals": originals,
+        "panels": [[name, rows] for name, rows in panels.items()],
+    }
+
+
+def _top(scores: NDArray[np.float64], m: int) -> NDArray[np.int64]:
+    return np.argsort(-scores, kind="stable")[:m]
+
+
+def _rounds(storage: Storage) -> list[dict[str, float]]:
+    if not storage.exists("metrics.jsonl"):
+        return []
+    lines = storage.read("metrics.jsonl").decode().splitlines()
+    return [dict(_numbers(json.loads(line))) for line in lines if line.strip()]
+
+
+def _numbers(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    for key, item in value.items():
+        if isinstance(item, dict):
+            yield from _numbers(item, f"{prefix}{key} ")
+        elif isinstance(item, int | float) and not isinstance(item, bool) and np.isfinite(item):
+            yield f"{prefix}{key}", item
+
+
+def _rejected(storage: Storage, manifest: dict[str, Any]) -> dict[str, Any]:
+    table = _read(storage, "rejected", MAX_REJECTED)
+    rows = table.to_pylist() if table is not None else []
+    reasons = manifest.get("reasons") or dict(Counter(row["reason"] for row in rows).most_common(50))
+    return {
+        "reasons": [[reason, count] for reason, count in reasons.items()],
+        "rows": [[str(row.get(c) or "") for c in ("sample_id", "stage", "reason", "text")] for row in rows],
+        "total": manifest.get("done", {}).get("rejected", len(rows)),
+    }
+
+
+def _experiment(storage: Storage) -> dict[str, Any]:
+    """The trials of `epida reproduce`, with its table and plot."""
+    if not storage.exists("results.csv"):
+        raise RequestError(f"{storage.location} has no results.csv; run `epida reproduce` to the end first")
+    head, *body = csv.reader(io.StringIO(storage.read("results.csv").decode()))
+    return {
+        "results": {"head": head, "body": body},
+        "summary": storage.read("table.md").decode(),
+        "plot": storage.read("plot.svg").decode(),
+    }
