@@ -91,6 +91,11 @@ class CNN:
         kernels.pool(words, offsets, self._projected, self._widths, self.channels, self._bias, features)
         return features
 
+    @property
+    def word_vectors(self) -> np.ndarray:
+        """float32 [V, D]: the vectors of the word ids that `encode` gave out last."""
+        return self._rows
+
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Word ids of all texts and the offsets of each; `word_vectors` has a row for every id."""
         encoded = self._vocabulary.encode(texts)

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.nn.utils import skip_init
 
 from epida_ray.classify import kernels
 
@@ -26,12 +25,12 @@ class Network(nn.Module):
         self.filters = tuple(filters)
         self.channels = channels
         for width in self.filters:
-            self.add_module(f"conv{width}", skip_init(nn.Conv1d, dimension, channels, width))
+            self.add_module(f"conv{width}", nn.Conv1d(dimension, channels, width, device="meta"))
         self.dropout = nn.Dropout(dropout)
-        self.linear = skip_init(nn.Linear, channels * len(self.filters), classes)
+        self.linear = nn.Linear(channels * len(self.filters), classes, device="meta")
 
     def load_arrays(self, state: Mapping[str, np.ndarray]) -> None:
-        self.load_state_dict({key: torch.from_numpy(value.copy()) for key, value in state.items()})
+        self.load_state_dict({key: torch.from_numpy(value.copy()) for key, value in state.items()}, assign=True)
 
     def forward(self, words: torch.Tensor, offsets: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
         pooled = self.pooled if words.device.type == "cpu" else self.convolved
@@ -40,7 +39,8 @@ class Network(nn.Module):
 
     def pooled(self, words: torch.Tensor, offsets: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
         parameters = [p for w in self.filters for p in self.get_submodule(f"conv{w}").parameters()]
-        features: torch.Tensor = _Pooled.apply(words, offsets, vectors, self.filters, self.channels, *parameters)
+        apply: Any = _Pooled.apply
+        features: torch.Tensor = apply(words, offsets, vectors, self.filters, self.channels, *parameters)
         return features
 
     def convolved(self, words: torch.Tensor, offsets: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
@@ -76,16 +76,8 @@ class _Pooled(torch.autograd.Function):
         widths = np.array(filters, np.int64)
         features = torch.empty((len(offsets) - 1, len(bias)))
         where = torch.empty(features.shape, dtype=torch.int32)
-        kernels.pool_where(
-            words.numpy(),
-            offsets.numpy(),
-            projected.numpy(),
-            widths,
-            channels,
-            bias.numpy(),
-            features.numpy(),
-            where.numpy(),
-        )
+        inputs = (words.numpy(), offsets.numpy(), projected.numpy(), widths, channels, bias.numpy())
+        kernels.pool_where(*inputs, features.numpy(), where.numpy())
         ctx.save_for_backward(words, offsets, vectors, where)
         ctx.filters, ctx.channels = filters, channels
         return features
@@ -105,9 +97,10 @@ class _Pooled(torch.autograd.Function):
             upstream.contiguous().numpy(),
             gradient.numpy(),
         )
-        bias = upstream.sum(dim=0).split(ctx.channels)
-        weights = gradient.split([w * ctx.channels for w in ctx.filters])
+        bias = list(upstream.sum(dim=0).reshape(len(ctx.filters), -1))
+        ends = np.cumsum([w * ctx.channels for w in ctx.filters])
         result: list[torch.Tensor | None] = [None] * 5
-        for width, weight, b in zip(ctx.filters, weights, bias, strict=True):
-            result += [weight.view(ctx.channels, width, dimension).transpose(1, 2).contiguous(), b]
+        for width, end, b in zip(ctx.filters, ends, bias, strict=True):
+            weight = gradient[end - width * ctx.channels : end].view(ctx.channels, width, dimension)
+            result += [weight.transpose(1, 2).contiguous(), b]
         return tuple(result)

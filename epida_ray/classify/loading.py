@@ -14,7 +14,7 @@ from epida_ray.registry import _load as load_target
 def load(directory: Path, labels: Sequence[str] | None = None) -> Any:
     config = saving.read_config(directory)
     name = config.get("classifier")
-    if name not in CLASSIFIERS.builtins:
+    if not isinstance(name, str) or name not in CLASSIFIERS.builtins:
         raise RequestError(f"{directory / saving.CONFIG} names no classifier that this version knows: {name!r}")
     try:
         classifier = load_target(CLASSIFIERS.builtins[name].target).load(directory, config)

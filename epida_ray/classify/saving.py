@@ -1,4 +1,4 @@
-"""A saved classifier: `config.json` and `model.safetensors` in one directory. No pickles, equal bytes for equal weights."""
+"""A saved classifier: `config.json` and `model.safetensors`. No pickles, and equal bytes for equal weights."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from epida_ray.errors import RequestError
 
 CONFIG = "config.json"
 TENSORS = "model.safetensors"
+PICKLES = {".bin", ".pt", ".pth", ".pkl", ".ckpt"}
 
 
 def write(directory: Path, state: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> None:
@@ -69,9 +70,7 @@ def read_tensors(directory: Path) -> dict[str, np.ndarray]:
 def check_safetensors(path: Path) -> None:
     """Refuses a missing file, and a pickle under this name, before anything reads it."""
     if not path.is_file():
-        pickles = [
-            p.name for p in sorted(path.parent.glob("*")) if p.suffix in {".bin", ".pt", ".pth", ".pkl", ".ckpt"}
-        ]
+        pickles = [p.name for p in sorted(path.parent.glob("*")) if p.suffix in PICKLES]
         reason = f"only {pickles[0]}, which is a pickle and is not loaded" if pickles else "no weights"
         raise RequestError(f"{path} is missing ({reason}); save the model as safetensors")
     with path.open("rb") as file:
@@ -101,12 +100,8 @@ def checked_state(state: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[in
     for key, shape in shapes.items():
         array = np.array(state[key], np.float32, order="C")
         if array.shape != shape:
-            raise RequestError(
-                f"the weights' {key} has shape {array.shape}, the model's has {shape}: another label set?"
-            )
+            raise RequestError(f"the weights' {key} has shape {array.shape}, not {shape}: another label set?")
         if not np.isfinite(array).all():
-            raise RequestError(
-                f"the weights' {key} has values that are not finite; train again with a lower learning rate"
-            )
+            raise RequestError(f"the weights' {key} has values that are not finite; lower the learning rate")
         checked[key] = array
     return checked

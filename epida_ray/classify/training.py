@@ -32,26 +32,16 @@ class TrainingOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     epochs: int | None = Field(default=None, ge=0, description="Passes over the training set.")
-    batch_size: int | None = Field(
-        default=None, ge=1, description="Originals a step; their kept candidates come with them."
-    )
+    batch_size: int | None = Field(default=None, ge=1, description="Originals a step; kept candidates come along.")
     learning_rate: float | None = Field(default=None, gt=0, description="AdamW's learning rate after the warm-up.")
     weight_decay: float | None = Field(default=None, ge=0, description="AdamW's weight decay.")
     warmup: float = Field(default=0.1, ge=0, le=1, description="Share of all steps in which the learning rate rises.")
-    decay: bool = Field(
-        default=True, description="Let the learning rate fall to zero over the steps after the warm-up."
-    )
+    decay: bool = Field(default=True, description="Let the learning rate fall to zero after the warm-up.")
     clip: float = Field(default=1.0, gt=0, description="Largest norm of a step's gradient.")
-    patience: int | None = Field(
-        default=None, ge=1, description="Stop after so many epochs without a better dev score."
-    )
-    dev_share: float = Field(
-        default=0.1, gt=0, lt=1, description="Share of the training set that becomes the dev split."
-    )
+    patience: int | None = Field(default=None, ge=1, description="Stop after so many epochs without a better score.")
+    dev_share: float = Field(default=0.1, gt=0, lt=1, description="Share of the training set that becomes dev.")
     seed: int = Field(default=0, ge=0, description="Order of the data, dropout, dev split.")
-    threads: int = Field(
-        default=1, ge=1, description="CPU threads; another number changes the last bits of the results."
-    )
+    threads: int = Field(default=1, ge=1, description="CPU threads; another number changes the last bits.")
 
     def resolved(self, classifier: TorchClassifier) -> TrainingOptions:
         """With the classifier's defaults in place of None."""
@@ -182,7 +172,7 @@ class Trainer:
             # every rank's mean is over the global batch, and the ranks' gradients are averaged
             loss = losses.sum() * (self.world / len(batch))
             self.optimizer.zero_grad()
-            loss.backward()
+            torch.autograd.backward(loss)
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         norm = nn.utils.clip_grad_norm_(parameters, self.options.clip)
         if not (math.isfinite(loss.item()) and math.isfinite(norm.item())):

