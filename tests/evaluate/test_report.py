@@ -155,7 +155,8 @@ def cells(driver, table, column):
 
 def type_into(driver, table, query):
     driver.execute_script(
-        "const s = document.querySelector(arguments[0] + ' input'); s.value = arguments[1]; s.dispatchEvent(new Event('input'))",
+        "const s = document.querySelector(arguments[0] + ' input'); s.value = arguments[1];"
+        "s.dispatchEvent(new Event('input'))",
         f"#{table}",
         query,
     )

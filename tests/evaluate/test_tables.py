@@ -1,0 +1,54 @@
+import csv
+import io
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from epida_ray.evaluate.experiments import EXPERIMENTS, Options
+from epida_ray.evaluate.tables import Results, Row, csv_text, dot_plot, line_plot, markdown, paired_difference
+
+
+def rows_of(name, score=lambda trial: 0.5, **options):
+    trials = EXPERIMENTS[name].trials(Options(**options))
+    return [Row(t, {"macro_f1": score(t), "accuracy": score(t), "epoch": 3, "seconds": 1.0}) for t in trials]
+
+
+def test_a_difference_inside_the_noise_is_called_that():
+    noise = np.random.default_rng(0).normal(size=5)
+    assert paired_difference(noise, -noise).verdict == "inside the noise"
+    steady = paired_difference([0.6, 0.7, 0.65, 0.72, 0.61], [0.5, 0.61, 0.56, 0.6, 0.5])
+    assert steady.verdict == "better" and steady.low < steady.mean < steady.high
+    assert paired_difference([0.1, 0.2, 0.1, 0.2], [0.5, 0.5, 0.5, 0.5]).verdict == "worse"
+    assert paired_difference([0.9, 0.9], [0.1, 0.1]).verdict == "too few seeds to tell"
+
+
+def test_pairs_are_by_seed_whatever_the_order():
+    rows = rows_of("combine", lambda t: t.seed / 10 + (0.05 if t.method.name == "add" else 0))
+    found = Results(EXPERIMENTS["combine"], rows[::-1])
+    difference = found.difference("add", "none", ("trec", "1%"), "macro_f1")
+    assert difference.mean == pytest.approx(0.05) and difference.low == pytest.approx(0.05)
+
+
+def test_the_table_stands_beside_the_papers_numbers():
+    rows = rows_of("ablation", columns=(("trec", "1%"),))
+    text = markdown(Results(EXPERIMENTS["ablation"], rows), rows[0].trial, {"x": "no model"})
+    assert "| 9: REM+CEM, online, pre-trained | 0.500 ± 0.000 (paper 0.745) |" in text
+    assert "difference to 1: none" in text and "both cannot be" in text and "x was left out: no model" in text
+    assert "PAPER PROTOCOL" not in text
+    rows = rows_of("ablation", columns=(("trec", "1%"),), protocol="paper")
+    assert "PAPER PROTOCOL" in markdown(Results(EXPERIMENTS["ablation"], rows), rows[0].trial, {})
+
+
+def test_one_line_per_trial():
+    rows = rows_of("k")
+    read = list(csv.DictReader(io.StringIO(csv_text(rows))))
+    assert len(read) == len(rows) == 7 * 5
+    assert read[0]["dataset"] == "irony" and read[0]["macro_f1"] == "0.5"
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_plots_are_well_formed(name):
+    rows = rows_of(name, lambda t: 0.4 + t.seed / 100)
+    for plot in (dot_plot, *([line_plot] if EXPERIMENTS[name].lines else [])):
+        ElementTree.fromstring(plot(Results(EXPERIMENTS[name], rows)))

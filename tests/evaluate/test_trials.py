@@ -1,0 +1,122 @@
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from epida_ray.classify import CLASSIFIERS
+from epida_ray.errors import RequestError, RunError
+from epida_ray.evaluate.data import Dataset, Split, load_directory
+from epida_ray.evaluate.experiments import EXPERIMENTS, Options, ablation_rows, find
+from epida_ray.evaluate.trials import NONE, Budget, Method, Trial, run_trial
+
+WORDS = {"food": "bread soup apple cake rice bean salt cheese", "sport": "goal team ball race match coach run score"}
+QUICK = Budget(steps=12, least=3, most=6, rounds=2)
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    texts, labels = [], []
+    for i in range(240):
+        y = i % 2
+        words = (
+            rng.choice(list(WORDS.values())[y].split(), 4).tolist() + rng.choice(["the", "a", "big", "old"], 3).tolist()
+        )
+        texts.append(" ".join(rng.permutation(words)))
+        labels.append(y)
+    y = np.array(labels, np.int64)
+    return Dataset("toy", ("food", "sport"), Split(texts[:160], y[:160]), Split(texts[160:], y[160:]))
+
+
+def test_a_trial_repeats_itself(data):
+    trial = Trial("toy", "50%", 1, Method("epida"), budget=QUICK)
+    first, second = run_trial(trial, data), run_trial(trial, data)
+    for result in (first, second):
+        result.pop("seconds")
+    assert first == second
+    assert first["rows"] + first["dev_rows"] == 80 and first["macro_f1"] > 0.5
+    assert [r["round"] for r in first["rounds"]] == [1, 2]
+
+
+def test_methods_differ_only_in_what_they_train_on(data):
+    methods = {m.name: m for m in ablation_rows()}
+    found = {n: run_trial(Trial("toy", "25%", 0, m, budget=QUICK), data) for n, m in methods.items()}
+    assert {r["rows"] for r in found.values()} == {32}
+    assert found["1: none"]["rounds"] == [] and "kept" not in found["1: none"]
+    for name, method in methods.items():
+        if method.generator:
+            assert len(found[name]["rounds"]) == (2 if method.online else 1)
+            assert 32 < found[name]["kept"] <= 96
+
+
+def test_the_paper_protocol_trains_on_all_rows_and_selects_on_test(data):
+    result = run_trial(Trial("toy", "25%", 0, NONE, budget=QUICK, protocol="paper"), data)
+    assert result["rows"] == 40 and result["dev_rows"] == 0
+    assert result["selected_on"] == result["macro_f1"]
+
+
+def test_more_can_be_measured_of_what_was_kept(data):
+    pytest.importorskip("kenlm", reason="pip install 'epida-ray[ppl]'")
+    trial = Trial("toy", "50%", 0, Method("rem", select="rem", online=False), budget=QUICK)
+    measured = run_trial(replace(trial, measure=("ppl", "error-distance", "speed")), data)
+    assert measured["ppl"] > 1 and 0 <= measured["error"] <= 1 and measured["distance"] > 0
+    assert measured["kept_per_second"] > 0
+    assert "ppl" not in run_trial(trial, data)
+
+
+def test_perplexity_as_a_score(data):
+    pytest.importorskip("kenlm", reason="pip install 'epida-ray[ppl]'")
+    run_trial(Trial("toy", "25%", 0, Method("ppl", select="ppl+cosine"), budget=QUICK), data)
+
+
+def test_every_step_budget_is_the_same_for_all_methods():
+    for rows in (1, 10, 43, 436, 5000):
+        first, rounds = Budget().epochs(rows)
+        assert first >= 1 and 12 <= first + sum(rounds) <= 60 and min(rounds) >= 0 and len(rounds) == 8
+
+
+def test_fingerprints_tell_trials_apart_but_not_names():
+    trial = Trial("toy", "1%", 0, Method("a"))
+    assert trial.fingerprint("x") == replace(trial, method=Method("b")).fingerprint("x")
+    others = [
+        trial.fingerprint("y"),
+        replace(trial, seed=1).fingerprint("x"),
+        replace(trial, method=Method("a", k=2)).fingerprint("x"),
+        replace(trial, protocol="paper").fingerprint("x"),
+        replace(trial, budget=QUICK).fingerprint("x"),
+    ]
+    assert len({trial.fingerprint("x"), *others}) == 6
+
+
+def test_a_generator_that_makes_nothing_fails_the_trial(data):
+    empty = Dataset("toy", data.labels, Split(["!!!"] * 8, data.train.labels[:8]), data.test)
+    with pytest.raises(RunError, match="no candidate for any sample"):
+        run_trial(Trial("toy", "100%", 0, Method("epida"), budget=QUICK), empty)
+
+
+def test_every_experiment_has_trials():
+    for name, experiment in EXPERIMENTS.items():
+        for options in (Options(), Options(quick=True), Options(full=True)):
+            trials = experiment.trials(options)
+            assert trials and len({t.fingerprint("x") for t in trials}) <= len(trials)
+        names = {t.method.name for t in experiment.trials(Options(full=True, generators=("eda", "cwe")))}
+        said = {method for method, _ in experiment.paper}
+        assert said - names <= {"EPiDA with textattack", "random back-translation"}, name
+    with pytest.raises(RequestError, match="ablation"):
+        find("nothing")
+
+
+@pytest.mark.skipif("EPIDA_DATA" not in os.environ, reason="EPIDA_DATA names no directory with the real data sets")
+def test_real_questions():
+    trec = load_directory("trec", os.environ["EPIDA_DATA"])
+    result = run_trial(Trial("trec", "5%", 0, Method("epida"), budget=QUICK), trec)
+    assert result["accuracy"] > 0.3
+
+
+@pytest.mark.parametrize("name", ["linear"])
+def test_classifiers_that_are_fitted_in_one_go(data, name):
+    if name not in CLASSIFIERS.builtins:
+        pytest.skip(f"there is no classifier {name} here")
+    result = run_trial(Trial("toy", "50%", 0, Method("epida"), name, budget=QUICK), data)
+    assert result["macro_f1"] > 0.5
