@@ -107,7 +107,19 @@ def csv_text(rows: Sequence[Row]) -> str:
         "macro_f1",
         "accuracy",
     ]
-    columns += ["selected_on", "epoch", "kept", "ppl", "error", "distance", "kept_per_second", "seconds"]
+    columns += [
+        "selected_on",
+        "epoch",
+        "kept",
+        "flips",
+        "mirror",
+        "extreme",
+        "ppl",
+        "error",
+        "distance",
+        "kept_per_second",
+        "seconds",
+    ]
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, restval="", extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
@@ -182,7 +194,7 @@ def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
 
 def dot_plot(results: Results) -> str:
     """A panel per column: each method's mean and seeds."""
-    metric = results.experiment.extra[0] if results.experiment.extra else results.experiment.metric
+    metric = results.experiment.plotted or results.experiment.metric
     left, width, line = 250, 320, 20
     height = 34 + line * len(results.methods)
     panels = []

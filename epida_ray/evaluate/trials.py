@@ -10,6 +10,7 @@ import json
 import time
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from epida_ray.evaluate.data import Dataset, Split, split_dev, subset
 from epida_ray.evaluate.metrics import scores
 from epida_ray.generate import GENERATORS, propose
 from epida_ray.sample import Rejected, Sample, sample_seeds
-from epida_ray.select import ScoredBatch, Selector, parse
+from epida_ray.select import ScoredBatch, Selection, Selector, parse
 
 Protocol = Literal["dev", "paper"]
 """`dev`: the epoch that is best on a dev split, test touched once. `paper`: the best test score over all epochs."""
@@ -99,6 +100,9 @@ class Trial:
         return blake2b(text.encode(), digest_size=12).hexdigest()
 
 
+IN_HISTORY = ("s_div", "s_qua", "flips", "mirror", "extreme", "rejected")
+
+
 class Kept(NamedTuple):
     """What was kept of every original in one round."""
 
@@ -107,6 +111,10 @@ class Kept(NamedTuple):
     s_qua: float
     flips: float
     """Share of the kept whose predicted class is not their label."""
+    mirror: float
+    """Median over samples of the correlation of s_div and s_qua; at −1 the two say the same, and their sum nothing."""
+    extreme: float
+    """Share of the kept whose s_div is within .05 of 0 or of 1: next to unchanged, or the most changed of all."""
     rejected: int
     seconds: dict[str, float]
 
@@ -147,7 +155,7 @@ def run_trial(trial: Trial, data: Dataset, oracle: dict[str, NDArray[Any]] | Non
         if kept is None or method.online:
             kept = source.keep(learner.classifier, number)
             learner.use(kept.texts, method.loss)
-            history.append({"round": number} | {n: getattr(kept, n) for n in ("s_div", "s_qua", "flips", "rejected")})
+            history.append({"round": number} | {name: getattr(kept, name) for name in IN_HISTORY})
         best.train(epochs)
     learner.classifier.load_state(best.weights)
     result = scores(data.labels, data.test.labels, learner.classifier.predict_proba(data.test.texts).argmax(axis=1))
@@ -161,6 +169,7 @@ def run_trial(trial: Trial, data: Dataset, oracle: dict[str, NDArray[Any]] | Non
         "rounds": history,
     }
     if kept is not None:
+        out |= {name: float(np.mean([r[name] for r in history])) for name in ("flips", "mirror", "extreme")}
         out |= _measure(trial, data, train, source, learner.classifier, kept, oracle)
     return out | {"seconds": time.perf_counter() - started}
 
@@ -329,9 +338,21 @@ class _Source:
             float(selection.s_div[chosen].mean()),
             float(selection.s_qua[chosen].mean()),
             float(wrong.mean()),
+            _mirror(selection),
+            float((np.abs(selection.s_div[chosen] - 0.5) > 0.45).mean()),
             rejected,
             seconds,
         )
+
+
+def _mirror(selection: Selection) -> float:
+    """Median over the samples that have a spread in both scores; 0 where there is none."""
+    found = []
+    for start, end in pairwise(selection.offsets.tolist()):
+        div, qua = selection.s_div[start:end], selection.s_qua[start:end]
+        if end - start > 2 and np.ptp(div) > 0 and np.ptp(qua) > 0:
+            found.append(np.corrcoef(div, qua)[0, 1])
+    return float(np.median(found)) if found else 0.0
 
 
 def _measure(
