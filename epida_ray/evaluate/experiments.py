@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast, get_args
 
 from epida_ray.errors import RequestError
 from epida_ray.evaluate.trials import NONE, Budget, Method, Protocol, Trial
@@ -39,6 +39,42 @@ class Options:
     columns: tuple[Column, ...] = ()
     clean: bool = False
     budget: Budget | None = None
+
+
+def make_options(
+    *,
+    seeds: int = 5,
+    quick: bool = False,
+    full: bool = False,
+    protocol: str = "dev",
+    classifier: str = "cnn",
+    generators: Sequence[str] = (),
+    settings: Sequence[str] = (),
+    clean: bool = False,
+) -> Options:
+    """From what a command line gives: `settings` are DATASET:SIZE such as trec:1% or agnews:60."""
+    if protocol not in get_args(Protocol):
+        raise RequestError(f"--protocol is {' or '.join(get_args(Protocol))}, not {protocol!r}")
+    if seeds < 1:
+        raise RequestError(f"--seeds is how many seeds to run, at least 1, not {seeds}")
+    if quick and full:
+        raise RequestError("--quick and --full exclude each other")
+    columns = []
+    for setting in settings:
+        dataset, colon, size = setting.partition(":")
+        if not colon:
+            raise RequestError(f"a setting is DATASET:SIZE, such as trec:1% or agnews:60, not {setting!r}")
+        columns.append((dataset, size))
+    return Options(
+        seeds=tuple(range(seeds)),
+        quick=quick,
+        full=full,
+        protocol=cast(Protocol, protocol),
+        classifier=classifier,
+        generators=tuple(generators),
+        columns=tuple(columns),
+        clean=clean,
+    )
 
 
 @dataclass(frozen=True)
@@ -255,8 +291,8 @@ _SHARED = (
     "(pre-trained, one-time); these trials are run that way."
 )
 _MIRROR = (
-    "flips: share of the kept that the classifier takes for another class. mirror: median correlation of s_div and s_qua "
-    "within a sample. extreme: share of the kept with s_div within .05 of 0 or 1. All are means over the rounds."
+    "flips: share of the kept that the classifier takes for another class. mirror: median correlation of s_div and "
+    "s_qua within a sample. extreme: share of the kept with s_div within .05 of 0 or 1. All are means over the rounds."
 )
 _TREC = (
     "The paper has the CNN without augmentation on TREC 1% at .722 macro-F1 in its tables and at .419 accuracy in its "

@@ -136,6 +136,23 @@ function plot(id, points, { width = 460, height = 380, x = null, y = null } = {}
   return canvas;
 }
 
+// Of Markdown what the tables of experiments have: headings, tables, lists, paragraphs.
+function markdown(text) {
+  const out = [];
+  for (const block of text.split(/\n\n+/)) {
+    const rows = block.trim().split("\n");
+    if (rows[0].startsWith("# ")) continue;
+    if (rows[0].startsWith("## ")) out.push(h("h3", {}, rows[0].slice(3)));
+    else if (rows[0].startsWith("|")) {
+      const cells = rows.map((row) => row.slice(2, -2).split(" | "));
+      out.push(h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, cells[0].map((c) => h("th", {}, c)))),
+        h("tbody", {}, cells.slice(2).map((row) => h("tr", {}, row.map((c) => h("td", {}, c))))))));
+    } else if (rows[0].startsWith("- ")) out.push(h("ul", {}, rows.map((row) => h("li", {}, row.slice(2)))));
+    else out.push(h("p", {}, block));
+  }
+  return out;
+}
+
 function legend(...entries) {
   return h("div", { class: "legend" }, entries.map(([name, fill]) => h("span", {}, h("i", { style: `background:${fill}` }), name)));
 }
@@ -164,10 +181,11 @@ page.append(h("h1", {}, data.title), h("div", { class: "facts" }, data.facts.map
 
 if (data.summary) {
   const drawing = new DOMParser().parseFromString(data.plot, "image/svg+xml").documentElement;
-  section("Result", "result", h("div", { class: "plot" }, document.importNode(drawing, true)), h("pre", {}, data.summary));
+  section("Result", "result", h("div", { class: "plot" }, document.importNode(drawing, true)), markdown(data.summary));
   const { head, body } = data.results;
   const numeric = head.map((_, c) => body.every((row) => row[c] === "" || !Number.isNaN(Number(row[c]))) && body.some((row) => row[c] !== ""));
-  section("Trials", "trials", bigTable("trials-table", head.map((name, c) => ({
+  const filled = head.map((name, c) => ({ name, c })).filter(({ c }) => body.some((row) => row[c] !== ""));
+  section("Trials", "trials", bigTable("trials-table", filled.map(({ name, c }) => ({
     name, number: numeric[c], value: (row) => (numeric[c] ? Number(body[row][c] || 0) : body[row][c]),
   })), body.length));
 }
@@ -251,8 +269,8 @@ if (data.rejected.total || data.rejected.reasons.length) {
   const r = data.rejected;
   section("Set aside", "rejected", h("p", {}, `${number(r.total)} rows.`),
     h("table", { id: "reasons" }, h("thead", {}, h("tr", {}, h("th", {}, "reason"), h("th", { class: "number" }, "rows"))),
-      h("tbody", {}, r.reasons.map(([reason, count]) => h("tr", {}, h("td", {}, reason), h("td", { class: "number" }, number(count)))))),
-    r.rows.length ? bigTable("rejected-table", ["id", "stage", "reason", "text"].map((title, c) => ({ name: title, value: (row) => r.rows[row][c], text: title === "text" })), r.rows.length, 20) : null);
+      h("tbody", {}, r.reasons.map(([reason, count]) => h("tr", {}, h("td", { class: "text" }, reason), h("td", { class: "number" }, number(count)))))),
+    r.rows.length ? bigTable("rejected-table", ["id", "stage", "reason", "text"].map((title, c) => ({ name: title, value: (row) => r.rows[row][c], text: c > 1 })), r.rows.length, 20) : null);
 }
 
 section("How it was made", "made", h("h3", {}, "Command"), h("pre", {}, data.command),

@@ -8,7 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from epida_ray.errors import RequestError
+from epida_ray.evaluate.experiments import EXPERIMENTS, Options
 from epida_ray.evaluate.report import _even_share, mark_words, render, report_data, write_report
+from epida_ray.evaluate.tables import Row, write_results
 from epida_ray.storage import Storage
 
 HOSTILE = '<script>window.hacked = 1</script><img src=x onerror="window.hacked = 1"></script>{{DATA}}'
@@ -217,3 +219,22 @@ def test_the_page_is_valid_without_any_data_section(browser, tmp_path):
     browser.get((run / "report.html").as_uri())
     assert browser.execute_script("return document.body.dataset.ready") == "yes"
     assert browser.find_element("css selector", "h1").text == "epida augment"
+
+
+def test_an_experiment_in_a_browser(browser, tmp_path):
+    folder = tmp_path / "combine"
+    rows = [
+        Row(t, {"macro_f1": 0.5 + t.seed / 100, "accuracy": 0.5, "epoch": 3})
+        for t in EXPERIMENTS["combine"].trials(Options())
+    ]
+    write_results(EXPERIMENTS["combine"], rows, Storage(str(tmp_path)), {"<b>x</b>": "no model"})
+    manifest = {"format": 1, "kind": "reproduce", "status": "finished", "title": "Adding", "trials": len(rows)}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    write_report(str(folder))
+    browser.get((folder / "report.html").as_uri())
+    assert browser.execute_script("return document.body.dataset.ready") == "yes"
+    assert browser.execute_script("return document.querySelectorAll('#result svg circle').length") == len(rows)
+    assert "(paper 0.740)" in browser.find_element("css selector", "#result").text
+    assert "<b>x</b> was left out" in browser.find_element("css selector", "#result").text
+    assert len(cells(browser, "trials-table", 0)) == len(rows)
+    assert [e for e in browser.get_log("browser") if e["level"] == "SEVERE"] == []

@@ -7,7 +7,7 @@ import pytest
 from epida_ray.classify import CLASSIFIERS
 from epida_ray.errors import RequestError, RunError
 from epida_ray.evaluate.data import Dataset, Split, load_directory
-from epida_ray.evaluate.experiments import EXPERIMENTS, Options, ablation_rows, find
+from epida_ray.evaluate.experiments import EXPERIMENTS, Options, ablation_rows, find, make_options
 from epida_ray.evaluate.trials import NONE, Budget, Method, Trial, run_trial
 
 WORDS = {"food": "bread soup apple cake rice bean salt cheese", "sport": "goal team ball race match coach run score"}
@@ -105,6 +105,15 @@ def test_every_experiment_has_trials():
         assert said - names <= {"EPiDA with textattack", "random back-translation"}, name
     with pytest.raises(RequestError, match="ablation"):
         find("nothing")
+
+
+def test_options_of_the_command_line():
+    options = make_options(seeds=2, settings=["trec:1%", "agnews:60"], protocol="paper")
+    assert options.seeds == (0, 1) and options.columns == (("trec", "1%"), ("agnews", "60"))
+    assert {(t.dataset, t.size) for t in find("k").trials(options)} == {("trec", "1%"), ("agnews", "60")}
+    for wrong in ({"protocol": "x"}, {"seeds": 0}, {"quick": True, "full": True}, {"settings": ["trec"]}):
+        with pytest.raises(RequestError):
+            make_options(**wrong)
 
 
 @pytest.mark.skipif("EPIDA_DATA" not in os.environ, reason="EPIDA_DATA names no directory with the real data sets")
