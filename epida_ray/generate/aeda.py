@@ -1,0 +1,104 @@
+"""AEDA: punctuation marks at random places (Karimi et al., 2021). Without the marks, the text is the original."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import islice, product
+
+from epida_ray.errors import RequestError
+from epida_ray.generate import draws
+from epida_ray.generate.draws import Draw
+from epida_ray.generate.eda import pick
+from epida_ray.generate.synonyms import lexicon
+from epida_ray.generate.words import is_spaced, split, touching
+from epida_ray.sample import Candidates, Rejected, Sample, fold_space
+
+MARKS = (".", ";", "?", ":", "!", ",")
+
+_CHUNK = re.compile(r"\S+")
+
+
+class AEDA:
+    """From one mark to one for every 1/`share` words, each before a word or at the end.
+
+    Text written without spaces takes marks between its character clusters (or what `tokenizer`, a `module:function`,
+    makes of it).
+    """
+
+    distinct = True
+
+    def __init__(self, share: float = 0.3, language: str = "en", tokenizer: str | None = None) -> None:
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+            raise RequestError(f"share is a share of a text's words, above 0 and up to 1, not {share!r}")
+        self.share = share
+        self._tokenizer = lexicon("none", None, tokenizer).tokenizer
+        self.language = language
+
+    def generate(self, samples: Sequence[Sample], n: int, seeds: Sequence[int]) -> list[Candidates | Rejected]:
+        rows = draws.rows(seeds, 2 * n + 8)
+        return [
+            self._rewrite(sample, n, draws.endless(seed, row))
+            for sample, seed, row in zip(samples, seeds, rows, strict=True)
+        ]
+
+    def _rewrite(self, sample: Sample, n: int, draw: Draw) -> Candidates | Rejected:
+        text = sample.text
+        if not text.strip():
+            return Rejected("the text is empty")
+        places = self._places(sample)
+        if not places:
+            return Rejected("there is no place in the text that is not protected")
+        most = min(max(1, int(self.share * len(places))), len(places))
+        seen = {fold_space(text)}
+        texts: list[str] = []
+        for _ in range(2 * n + 8):
+            if len(texts) == n:
+                break
+            chosen = sorted(pick(len(places), 1 + draw() % most, draw))
+            candidate = _with_marks(text, [(places[k], MARKS[draw() % len(MARKS)]) for k in chosen])
+            _add(candidate, seen, texts)
+        if len(texts) < n:
+            for place, mark in islice(product(places, MARKS), 400_000 // (len(text) + 16)):
+                if len(texts) == n:
+                    break
+                _add(_with_marks(text, [(place, mark)]), seen, texts)
+        return Candidates(texts, ["mark"] * len(texts))
+
+    def _places(self, sample: Sample) -> list[tuple[int, str, str]]:
+        """Offsets for a mark, each with the blank that goes before and after it."""
+        text = sample.text
+        inside = touching([(a + 1, b) for a, b in sample.protected])
+        places = []
+        end = 0
+        for match in _CHUNK.finditer(text):
+            start, end = match.span()
+            places.append((start, "", " "))
+            if match[0].isascii():
+                continue
+            glue, cores = split(match[0], (), self._tokenizer)
+            place = start
+            for i, core in enumerate(cores):
+                place += len(glue[i])
+                if place > start and not glue[i] and not is_spaced(core):
+                    places.append((place, "", ""))
+                place += len(core)
+        places.append((end, " ", ""))
+        return [place for place in places if not inside(place[0], place[0] + 1)]
+
+
+def _add(candidate: str, seen: set[str], texts: list[str]) -> None:
+    key = fold_space(candidate)
+    if key not in seen:
+        seen.add(key)
+        texts.append(candidate)
+
+
+def _with_marks(text: str, marks: list[tuple[tuple[int, str, str], str]]) -> str:
+    parts = []
+    start = 0
+    for (place, before, after), mark in marks:
+        parts += [text[start:place], before, mark, after]
+        start = place
+    parts.append(text[start:])
+    return "".join(parts)

