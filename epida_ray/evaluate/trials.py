@@ -10,7 +10,6 @@ import json
 import time
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
-from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -347,12 +346,16 @@ class _Source:
 
 def _mirror(selection: Selection) -> float:
     """Median over the samples that have a spread in both scores; 0 where there is none."""
-    found = []
-    for start, end in pairwise(selection.offsets.tolist()):
-        div, qua = selection.s_div[start:end], selection.s_qua[start:end]
-        if end - start > 2 and np.ptp(div) > 0 and np.ptp(qua) > 0:
-            found.append(np.corrcoef(div, qua)[0, 1])
-    return float(np.median(found)) if found else 0.0
+    sizes = np.diff(selection.offsets)
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+
+    def mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.bincount(owner, values, len(sizes)) / np.maximum(sizes, 1)
+
+    div, qua = (axis - mean(axis)[owner] for axis in (selection.s_div, selection.s_qua))
+    spread = np.sqrt(mean(div * div) * mean(qua * qua))
+    varied = spread > 1e-9
+    return float(np.median(mean(div * qua)[varied] / spread[varied])) if varied.any() else 0.0
 
 
 def _measure(

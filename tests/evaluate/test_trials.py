@@ -8,7 +8,8 @@ from epida_ray.classify import CLASSIFIERS
 from epida_ray.errors import RequestError, RunError
 from epida_ray.evaluate.data import Dataset, Split, load_directory
 from epida_ray.evaluate.experiments import EXPERIMENTS, Options, ablation_rows, find, make_options
-from epida_ray.evaluate.trials import NONE, Budget, Method, Trial, run_trial
+from epida_ray.evaluate.trials import NONE, Budget, Method, Trial, _mirror, run_trial
+from epida_ray.select import Selection
 
 WORDS = {"food": "bread soup apple cake rice bean salt cheese", "sport": "goal team ball race match coach run score"}
 QUICK = Budget(steps=12, least=3, most=6, rounds=2)
@@ -129,3 +130,12 @@ def test_classifiers_that_are_fitted_in_one_go(data, name):
         pytest.skip(f"there is no classifier {name} here")
     result = run_trial(Trial("toy", "50%", 0, Method("epida"), name, budget=QUICK), data)
     assert result["macro_f1"] > 0.5
+
+
+def test_mirror_is_the_median_correlation_within_samples():
+    rng = np.random.default_rng(0)
+    offsets = np.array([0, 5, 5, 6, 15])
+    div, qua = rng.random(15), rng.random(15)
+    selection = Selection(div, qua, div + qua, *([np.empty(0, np.int64)] * 3), offsets)
+    expected = np.median([np.corrcoef(div[a:b], qua[a:b])[0, 1] for a, b in ((0, 5), (6, 15))])
+    assert _mirror(selection) == pytest.approx(expected)
