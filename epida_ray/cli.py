@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -244,6 +245,7 @@ def fail(message: str, status: int) -> NoReturn:
 
 def main() -> None:
     """Entry point: a wrong request is one line and status 2, a failed run one line and status 1."""
+    os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # else a thread that outlives its Ray would start another
     if len(sys.argv) == 1:
         sys.argv.append("--help")
     try:

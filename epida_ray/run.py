@@ -153,7 +153,7 @@ class Run:
         left = sorted(set(shards) - set(done))
         self.save(
             status="running", run_id=self.run_id, fingerprint=fingerprint, plan=plan.model_dump(mode="json"),
-            shards=len(shards), **self._progress(),
+            shards=len(shards), **self.progress(),
         )  # fmt: skip
         return left
 
@@ -168,7 +168,7 @@ class Run:
         with self.storage.filesystem.open_input_file(self.storage.path(f"augmented/{self.file_name(shard)}")) as file:
             return json.loads(pq.ParquetFile(file).metadata.metadata[COUNTS_KEY])
 
-    def _progress(self) -> dict[str, Any]:
+    def progress(self) -> dict[str, Any]:
         c = self.counts
         counts = {n: getattr(c, n) for n in ("shards", "rows", "candidates", "kept", "rejected", "short")}
         return {
@@ -179,14 +179,14 @@ class Run:
         }
 
     def save_progress(self) -> None:
-        self.save(**self._progress())
+        self.save(**self.progress())
 
     def check_budget(self, max_rejected: float) -> None:
         """Too many rows set aside is a failure of the run, said once and with the commonest reason."""
         limit = max_rejected * self.plan.rows
         if self.counts.rejected > limit:
             reason = self.counts.reasons.most_common(1)[0]
-            self.save(status="failed", **self._progress())
+            self.save(status="failed", **self.progress())
             raise RunError(
                 f"{self.counts.rejected:,} of {self.plan.rows:,} rows were set aside, more than --max-rejected "
                 f"{max_rejected:g} allows; the commonest reason ({reason[1]:,} rows): {reason[0]}. What is done is kept "
@@ -197,7 +197,7 @@ class Run:
         self.save(
             status="finished",
             finished=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            **self._progress(),
+            **self.progress(),
             **more,
         )
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import ray
 
@@ -39,9 +41,27 @@ def connected(address: str | None) -> Iterator[None]:
     except RuntimeError as error:
         raise RunError(f"Ray did not start: {' '.join(str(error).split())[:300]}") from error
     try:
-        yield
+        with _sigterm_interrupts():
+            yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """Let SIGTERM, which Ray's own handler would turn into an abort, end the run as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -116,23 +114,14 @@ def _work(
 @contextmanager
 def interruptible(run: Run) -> Iterator[None]:
     """Ctrl-C and SIGTERM end the run in order: what is done is kept, and the message says how to go on."""
-
-    def stop(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt
-
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, stop) if main else None
     try:
         yield
     except KeyboardInterrupt:
-        run.save(status="interrupted", **run._progress())
+        run.save(status="interrupted", **run.progress())
         raise RunError(
             f"interrupted; {run.counts.shards:,} finished shards are kept in {run.storage.location}; "
             "run the same command again to resume"
         ) from None
-    finally:
-        if main:
-            signal.signal(signal.SIGTERM, before)
 
 
 def _given_classifier(config: AugmentConfig) -> Path | None:
