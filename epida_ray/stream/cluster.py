@@ -43,8 +43,18 @@ def connected(address: str | None) -> Iterator[None]:
     try:
         with _sigterm_interrupts():
             yield
+    except BaseException:
+        silence_ray_data(logging.CRITICAL)
+        raise
     finally:
         ray.shutdown()
+
+
+def silence_ray_data(level: int) -> None:
+    """Keep Ray Data's own messages below `level` off the terminal; its log file has them all."""
+    for handler in logging.getLogger("ray.data").handlers:
+        if not isinstance(handler, logging.FileHandler):
+            handler.setLevel(level)
 
 
 @contextmanager

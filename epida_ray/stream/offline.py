@@ -119,7 +119,7 @@ def interruptible(run: Run) -> Iterator[None]:
     except KeyboardInterrupt:
         run.save(status="interrupted", **run.progress())
         raise RunError(
-            f"interrupted; {run.counts.shards:,} finished shards are kept in {run.storage.location}; "
+            f"interrupted; {len(run.storage.names('augmented')):,} finished shards are kept in {run.storage.location}; "
             "run the same command again to resume"
         ) from None
 

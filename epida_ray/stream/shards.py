@@ -26,7 +26,7 @@ from epida_ray.inputs import Plan, Shard, ShardReader
 from epida_ray.run import COUNTS_KEY
 from epida_ray.sample import Rejected, Sample, sample_seeds
 from epida_ray.storage import Storage
-from epida_ray.stream.cluster import FINISH_SHARE, Pools
+from epida_ray.stream.cluster import FINISH_SHARE, Pools, silence_ray_data
 
 if TYPE_CHECKING:
     from epida_ray.classify import Classifier
@@ -367,9 +367,7 @@ def write_rejected(storage: Storage, name: str, rows: list[tuple[str, str, str, 
 
 def run_shards(job: Job, shards: list[Shard], pools: Pools, stall_timeout: float) -> Iterator[dict[str, Any]]:
     """Work through `shards` in any order; yields each one's counts when its files are committed."""
-    for handler in logging.getLogger("ray.data").handlers:
-        if not isinstance(handler, logging.FileHandler):
-            handler.setLevel(logging.ERROR)
+    silence_ray_data(logging.ERROR)
     context = ray.data.DataContext.get_current().copy()
     context.enable_progress_bars = False
     context.target_max_block_size = None
