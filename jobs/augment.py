@@ -1,6 +1,8 @@
-"""`epida augment` as a Ray job; the options are the same, and submitting it again resumes it.
+"""`epida augment` as a Ray job.
 
     ray job submit --working-dir . -- python jobs/augment.py s3://bucket/corpus/ --output s3://bucket/run
+
+The options are those of the command. Submitted again, the job goes on where it was.
 """
 
 import sys

@@ -1,6 +1,8 @@
-"""`epida reproduce` as a Ray job; the options are the same, and submitting it again resumes it.
+"""`epida reproduce` as a Ray job.
 
     ray job submit --working-dir . -- python jobs/reproduce.py ablation --data-dir /data --output /shared/tables
+
+The options are those of the command. Submitted again, the job goes on where it was.
 """
 
 import sys

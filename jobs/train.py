@@ -1,6 +1,8 @@
-"""`epida train` as a Ray job; the options are the same, and submitting it again resumes it.
+"""`epida train` as a Ray job.
 
     ray job submit --working-dir . -- python jobs/train.py s3://bucket/train.parquet --output s3://bucket/run
+
+The options are those of the command. Submitted again, the job goes on where it was.
 """
 
 import sys
