@@ -33,6 +33,10 @@ PANELS = {
         "generator", "generator_args", "protect", "classifier", "classifier_args", "train", "train_rows", "m", "k",
         "select", "combine", "alpha", "normalize", "seed",
     ),
+    "Training": (
+        "dev", "eval", "rounds", "online", "loss", "pretrain_epochs", "epochs_per_round", "batch_size",
+        "learning_rate", "patience", "calibrate", "max_staleness", "workers", "threads",
+    ),
     "Output": ("output", "with_originals", "candidates"),
     "Where and how": ("address", "generators", "scorers", "max_rejected", "stall_timeout"),
 }  # fmt: skip
@@ -229,7 +233,7 @@ def demo(
     output: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="Where the files go.")] = "epida-demo",
 ) -> None:
     """The whole story in about two minutes on a bundled corpus of support requests."""
-    from epida_ray.demo import run_demo
+    from epida_ray.stream.demo import run_demo
 
     run_demo(output)
 

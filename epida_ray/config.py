@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -12,12 +12,14 @@ from epida_ray.errors import RequestError
 
 C = TypeVar("C", bound=BaseModel)
 
-EXECUTION_OPTIONS = frozenset({"output", "address", "generators", "scorers", "max_rejected", "stall_timeout"})
+EXECUTION_OPTIONS = frozenset(
+    {"output", "address", "generators", "scorers", "max_rejected", "stall_timeout", "threads"}
+)
 """Options that say where and how fast, not what: a run may be resumed with other values of these."""
 
 
-class AugmentConfig(BaseModel):
-    """Every option of `epida augment`; the names are those of the command line."""
+class MethodConfig(BaseModel):
+    """The options that `epida augment` and `epida train` share; the names are those of the command line."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -33,8 +35,6 @@ class AugmentConfig(BaseModel):
     protect: tuple[str, ...] = Field((), description="Words and phrases that stay as they are.")
     classifier: str = Field("cnn", description="Name of a classifier to train first, or a directory with a saved one.")
     classifier_args: dict[str, Any] = Field({}, description="Arguments of the classifier.")
-    train: str | None = Field(None, description="Labelled file to train the classifier on; otherwise rows of INPUT.")
-    train_rows: int = Field(20_000, ge=2, description="At most this many rows of INPUT train the classifier.")
     m: int = Field(3, ge=1, le=1000, description="Rewrites to keep for each sample.")
     k: int = Field(3, ge=1, le=1000, description="Amplification: K·m candidates are made for each sample.")
     select: str = Field("rem+cem", description="How candidates are judged: DIV+QUA, one of them, or random.")
@@ -42,13 +42,12 @@ class AugmentConfig(BaseModel):
     alpha: float = Field(0.5, ge=0, le=1, description="Weight of diversity with --combine weighted.")
     normalize: bool = Field(True, description="Min-max normalise the scores within each sample.")
     seed: int = Field(0, ge=0, description="Same seed, same bytes.")
-    with_originals: bool = Field(False, description="Put the originals into augmented/ too.")
     candidates: bool = Field(False, description="Also write every scored candidate to candidates/.")
     max_rejected: float = Field(0.2, ge=0, le=1, description="Share of rows that may be set aside.")
     address: str | None = Field(None, description="Ray to run on: local, auto or HOST:PORT.")
     generators: int | None = Field(None, ge=1, description="Generator actors; by default as many as fit.")
     scorers: int | None = Field(None, ge=1, description="Scorer actors; by default as many as fit.")
-    stall_timeout: float = Field(1800, gt=0, description="Seconds without a finished shard before the run gives up.")
+    stall_timeout: float = Field(1800, gt=0, description="Longest wait, in seconds, before the run gives up.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -64,8 +63,44 @@ class AugmentConfig(BaseModel):
         return self
 
     def result_options(self) -> dict[str, Any]:
-        """The options that change results, as plain JSON."""
-        return {k: v for k, v in self.model_dump(mode="json").items() if k not in EXECUTION_OPTIONS | {"input", "train"}}
+        """The options that change results, as plain JSON; files are left out, their content counts."""
+        left_out = EXECUTION_OPTIONS | {"input", "train", "dev", "eval"}
+        return {k: v for k, v in self.model_dump(mode="json").items() if k not in left_out}
+
+
+class AugmentConfig(MethodConfig):
+    """Every option of `epida augment`."""
+
+    train: str | None = Field(None, description="Labelled file to train the classifier on; otherwise rows of INPUT.")
+    train_rows: int = Field(20_000, ge=2, description="At most this many rows of INPUT train the classifier.")
+    with_originals: bool = Field(False, description="Put the originals into augmented/ too.")
+
+
+class TrainConfig(MethodConfig):
+    """Every option of `epida train`."""
+
+    dev: str | None = Field(None, description="Labelled file to choose the best round on; otherwise a part of TRAIN.")
+    eval: str | None = Field(None, description="Labelled file that the final model is tested on, once.")
+    rounds: int = Field(8, ge=1, description="Rounds of training, each with fresh candidates.")
+    online: bool = Field(True, description="Fresh candidates every round, or one augmentation for all of them.")
+    loss: Literal["sum", "original", "augmented"] = Field("sum", description="L_o + L_g, L_o alone or L_g alone.")
+    pretrain_epochs: int | None = Field(
+        None, ge=0, description="Epochs on the originals first; by default a third of all."
+    )
+    epochs_per_round: int | None = Field(
+        None, ge=1, description="Epochs of a round; by default the rest, shared evenly."
+    )
+    batch_size: int | None = Field(None, ge=1, description="Originals a step; what was kept of them comes with them.")
+    learning_rate: float | None = Field(None, gt=0, description="AdamW's learning rate; by default the classifier's.")
+    patience: int | None = Field(None, ge=1, description="Stop after so many rounds without a better dev score.")
+    calibrate: bool = Field(False, description="Fit a temperature on dev before candidates are scored.")
+    max_staleness: int = Field(
+        0, ge=0, le=8, description="Rounds that a scorer's weights may be old; 0: strictly in turn."
+    )
+    workers: int | None = Field(
+        None, ge=0, description="Train workers; 0 trains in this process. By default one per GPU."
+    )
+    threads: int | None = Field(None, ge=1, description="CPU threads of training; part of what fixes the bytes.")
 
 
 def make_config(kind: type[C], values: dict[str, Any]) -> C:

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
 from epida_ray.errors import RequestError
-from epida_ray.storage import open_filesystem
+from epida_ray.storage import open_filesystem, url_of
 
 MAX_CHARACTERS = 100_000
 """Longer texts are set aside: no classifier here reads that far, and one of them could hold up a whole shard."""
@@ -118,7 +118,7 @@ def plan_inputs(location: str, columns: Columns, encoding: str = "utf-8") -> Pla
     if rows == 0:
         raise RequestError(f"{location} has no rows")
     plan = Plan(
-        root=root if isinstance(filesystem, pafs.LocalFileSystem) else _url_root(location, root),
+        root=root if isinstance(filesystem, pafs.LocalFileSystem) else url_of(location, root),
         files=tuple(files),
         columns=columns,
         encoding=encoding,
@@ -138,10 +138,6 @@ def _shard_rows(rows: int) -> int:
     return size
 
 
-def _url_root(location: str, root: str) -> str:
-    return location.split("://", 1)[0] + "://" + root
-
-
 def _find(location: str) -> tuple[pafs.FileSystem, str, list[str]]:
     """The filesystem, the folder that ids are relative to, and the files' paths below it."""
     filesystem, path = open_filesystem(location)
@@ -153,7 +149,10 @@ def _find(location: str) -> tuple[pafs.FileSystem, str, list[str]]:
         if not found:
             raise RequestError(f"no file matches {location}")
         return filesystem, base, found
-    info = filesystem.get_file_info(path)
+    try:
+        info = filesystem.get_file_info(path)
+    except OSError as error:
+        raise RequestError(f"cannot look into {location}: {_one_line(error)}") from error
     if info.type == pafs.FileType.NotFound:
         raise RequestError(f"no such file or directory: {location}")
     if info.type == pafs.FileType.Directory:
@@ -203,7 +202,11 @@ def _one_line(error: BaseException) -> str:
 
 def _check_columns(name: str, header: Sequence[str], columns: Columns) -> None:
     counts = Counter(header)
-    for option, column in (("--text-column", columns.text), ("--label-column", columns.label), ("--id-column", columns.id)):
+    for option, column in (
+        ("--text-column", columns.text),
+        ("--label-column", columns.label),
+        ("--id-column", columns.id),
+    ):
         if column is None:
             continue
         if column not in counts:
@@ -282,7 +285,9 @@ class ShardReader:
             else:
                 ids, texts, labels, reasons = self._lines(shard, file)
             if len(texts) != shard.stop - shard.start:
-                raise ValueError(f"{len(texts)} rows where {shard.stop - shard.start} were planned; did the file change?")
+                raise ValueError(
+                    f"{len(texts)} rows where {shard.stop - shard.start} were planned; did the file change?"
+                )
         except (pa.ArrowException, OSError, ValueError, csv.Error) as error:
             count = shard.stop - shard.start
             ids, texts, labels = None, [None] * count, [None] * count
@@ -492,8 +497,12 @@ def _check_ids(plan: Plan) -> None:
         table = reader.read(shard)
         for sample_id, reason in zip(table["sample_id"].to_pylist(), table["reason"].to_pylist(), strict=True):
             if reason and "was used before" in reason:
-                raise RequestError(f"column {plan.columns.id!r}: {reason}; ids must be unique, or leave --id-column out")
+                raise RequestError(
+                    f"column {plan.columns.id!r}: {reason}; ids must be unique, or leave --id-column out"
+                )
             hashes[position] = int.from_bytes(blake2b(sample_id.encode(), digest_size=8).digest(), "little")
             position += 1
     if np.unique(hashes).size != hashes.size:
-        raise RequestError(f"column {plan.columns.id!r} has duplicate ids; ids must be unique, or leave --id-column out")
+        raise RequestError(
+            f"column {plan.columns.id!r} has duplicate ids; ids must be unique, or leave --id-column out"
+        )

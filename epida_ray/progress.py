@@ -32,14 +32,15 @@ class Reporter:
     def warn(self, message: str) -> None:
         self.console.print(f"warning: {message}", markup=False, style="yellow")
 
-    def track(self, title: str, total: int, done: int = 0) -> Tracker:
-        return Tracker(self.console, title, total, done)
+    def track(self, title: str, total: int, done: int = 0, unit: str = "rows") -> Tracker:
+        return Tracker(self.console, title, total, done, unit)
 
 
 class Tracker:
-    """Progress over `total` rows, of which some may be done from an earlier attempt."""
+    """Progress over `total` rows or other units, of which some may be done from an earlier attempt."""
 
-    def __init__(self, console: Console, title: str, total: int, done: int) -> None:
+    def __init__(self, console: Console, title: str, total: int, done: int, unit: str) -> None:
+        self._unit = unit
         self._console = console
         self._title = title
         self._total = total
@@ -72,13 +73,13 @@ class Tracker:
         self._done = done
         now = time.monotonic()
         rate = (done - self._start_done) / max(now - self._started, 1e-9)
-        note = f"{rate:,.0f} rows/s{', ' + note if note else ''}"
+        note = f"{rate:,.{0 if rate >= 10 else 1}f} {self._unit}/s{', ' + note if note else ''}"
         if self._bar:
             self._bar.update(self._task, completed=done, note=note)
         elif now - self._printed >= LINE_EVERY:
             self._printed = now
             left = f", about {_duration((self._total - done) / rate)} left" if rate > 0 else ""
-            self._console.print(f"{self._title}: {done:,} of {self._total:,} rows, {note}{left}", markup=False)
+            self._console.print(f"{self._title}: {done:,} of {self._total:,} {self._unit}, {note}{left}", markup=False)
 
 
 def _duration(seconds: float) -> str:

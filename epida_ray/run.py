@@ -112,7 +112,7 @@ class Run:
         if self.manifest["status"] != "finished":
             self.manifest["execution"] = execution
             self.manifest["resumed"] = self.manifest.get("resumed", 0) + 1
-            for folder in ("augmented", "rejected", "candidates", ""):
+            for folder in ("augmented", "rejected", "short", "candidates", "model", ""):
                 self.storage.remove_unfinished(folder)
         return self.manifest["status"] == "finished"
 
@@ -128,7 +128,7 @@ class Run:
                 raise RequestError(f"cannot use {where} for output: {error.strerror}") from error
             if not os.access(path, os.W_OK):
                 raise RequestError(f"cannot write to {where}; choose another --output")
-        elif self.storage.names(""):
+        elif self.storage.names("", folders=True) - {"input"}:
             raise RequestError(f"{where} is not empty and holds no run; choose another --output")
 
     def save(self, **changes: Any) -> None:
@@ -208,7 +208,9 @@ def read_manifest(storage: Storage) -> dict[str, Any]:
         if manifest["format"] != 1:
             raise ValueError(f"format {manifest['format']} is not known here")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RequestError(f"{storage.location}/{MANIFEST} cannot be read ({error}); is this a run directory?") from error
+        raise RequestError(
+            f"{storage.location}/{MANIFEST} cannot be read ({error}); is this a run directory?"
+        ) from error
     return manifest
 
 

@@ -112,7 +112,9 @@ def fit_pools(cpus: float, gpus: float, generators: int | None, scorers: int | N
         scorer_cpus = min(1.0, cpus / (4 * scorer_count))
         room = cpus - scorer_count * (scorer_cpus + FINISH_SHARE)
         generator_cpus = 1.0 if room >= 1 else SHARE
-        pools = Pools(generators or max(1, int(room / generator_cpus)), generator_cpus, scorer_count, scorer_cpus, scorer_gpus)
+        pools = Pools(
+            generators or max(1, int(room / generator_cpus)), generator_cpus, scorer_count, scorer_cpus, scorer_gpus
+        )
     else:
         pools = Pools(generators or int(cpus), SHARE, scorers or int(cpus), SHARE, 0.0)
     finish_cpus = FINISH_SHARE if pools.scorer_gpus else 0.0

@@ -22,7 +22,7 @@ from epida_ray.generate import GENERATORS
 from epida_ray.inputs import Columns, Plan, ShardReader, plan_inputs
 from epida_ray.progress import Reporter
 from epida_ray.run import Run, digest, directory_digest
-from epida_ray.storage import Storage
+from epida_ray.storage import Storage, below
 from epida_ray.stream.cluster import connected, size_pools
 from epida_ray.stream.shards import STAGES, Job, run_shards, write_rejected
 
@@ -39,7 +39,7 @@ class AugmentResult:
 
     @property
     def augmented(self) -> str:
-        return f"{self.output}/augmented"
+        return below(self.output, "augmented")
 
     @property
     def kept(self) -> int:
@@ -70,9 +70,11 @@ def augment(config: AugmentConfig, reporter: Reporter | None = None) -> AugmentR
         fingerprint = digest([asked, model_digest])
         left = run.start(plan, fingerprint)
         if broken := [f for f in plan.files if f.error]:
-            reporter.warn(f"{len(broken)} of {len(plan.files)} files cannot be read, see rejected/; {broken[0].path}: {broken[0].error}")
+            reporter.warn(
+                f"{len(broken)} of {len(plan.files)} files cannot be read, see rejected/; {broken[0].path}: {broken[0].error}"
+            )
             rows = [(f.path, "read", f.error, "") for f in broken]
-            write_rejected(run.storage, f"unreadable-files-{fingerprint[:12]}.parquet", rows)
+            write_rejected(run.storage, f"rejected/unreadable-files-{fingerprint[:12]}.parquet", rows)
         if left:
             _work(config, plan, run, labels, left, reporter)
         run.check_budget(config.max_rejected)
@@ -132,7 +134,9 @@ def _given_classifier(config: AugmentConfig) -> Path | None:
     where = Storage(config.classifier)
     if not where.exists("config.json"):
         known = ", ".join(sorted(names))
-        raise RequestError(f"--classifier {config.classifier} is neither a directory with a saved model nor one of {known}")
+        raise RequestError(
+            f"--classifier {config.classifier} is neither a directory with a saved model nor one of {known}"
+        )
     return where.local_copy("")
 
 
@@ -164,14 +168,18 @@ def _train(config: AugmentConfig, plan: Plan, reporter: Reporter) -> Any:
     labels = config.labels or label_set(names)
     known = [(t, n) for t, n in zip(texts, names, strict=True) if n in set(labels)]
     if len(labels) < 2:
-        raise RequestError(f"column {config.label_column!r} has one class only ({', '.join(labels)}); two are the least")
+        raise RequestError(
+            f"column {config.label_column!r} has one class only ({', '.join(labels)}); two are the least"
+        )
     if not known:
         raise RequestError(f"no row has one of --labels {','.join(labels)}")
     classifier = CLASSIFIERS.create(config.classifier, labels=labels, seed=config.seed, **config.classifier_args)
     reporter.say(f"training {config.classifier} on {len(known):,} rows, {len(labels)} classes")
     history = fit(classifier, [t for t, _ in known], [n for _, n in known], options=TrainingOptions(seed=config.seed))
     if history.best:
-        reporter.say(f"best epoch {history.best.epoch}: macro-F1 {history.best.macro_f1:.3f} on {history.dev_rows} dev rows")
+        reporter.say(
+            f"best epoch {history.best.epoch}: macro-F1 {history.best.macro_f1:.3f} on {history.dev_rows} dev rows"
+        )
     return classifier
 
 
@@ -208,7 +216,9 @@ def read_labelled(plan: Plan, limit: int) -> tuple[list[str], list[str]]:
     return texts, names
 
 
-def _smallest(hashes: list[int], texts: list[str], names: list[str], limit: int) -> tuple[list[int], list[str], list[str]]:
+def _smallest(
+    hashes: list[int], texts: list[str], names: list[str], limit: int
+) -> tuple[list[int], list[str], list[str]]:
     order = np.sort(np.argsort(np.array(hashes, dtype=np.uint64), kind="stable")[:limit]).tolist()
     return [hashes[i] for i in order], [texts[i] for i in order], [names[i] for i in order]
 

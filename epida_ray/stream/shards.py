@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -52,22 +52,48 @@ class Job:
     alpha: float
     normalize: bool
     seed: int
-    with_originals: bool
     candidates: bool
-    round_: int = 0
-    weights_version: int = 0
+    with_originals: bool = False
+    online: bool = False
+    """Outputs go to a folder for each round."""
+    model: str = "model"
+    """The folder of the run that the classifier is in."""
 
     def load_classifier(self) -> Classifier:
         from epida_ray.classify import load
 
-        return load(self.storage.local_copy("model"))
+        with self.storage.local("model") as directory:
+            return load(directory)
 
     @property
     def run_id(self) -> str:
         return self.fingerprint[:16]
 
-    def file_name(self, shard: Shard) -> str:
-        return f"{self.plan.shard_name(shard)}-{self.fingerprint[:12]}.parquet"
+    def file(self, folder: str, work: Work) -> str:
+        """Where a shard's output of one kind goes."""
+        name = f"{self.plan.shard_name(work.shard)}-{self.fingerprint[:12]}.parquet"
+        return f"{folder}/{round_folder(work.round_)}/{name}" if self.online else f"{folder}/{name}"
+
+
+def round_folder(round_: int) -> str:
+    return f"round={round_:03d}"
+
+
+class Work(NamedTuple):
+    """One shard in one round: what a block carries from end to end. Round 0 is a run without rounds."""
+
+    round_: int
+    file: int
+    start: int
+    stop: int
+
+    @property
+    def shard(self) -> Shard:
+        return Shard(self.file, self.start, self.stop)
+
+    @classmethod
+    def of(cls, block: pa.Table) -> Work:
+        return cls(*(block[name][0].as_py() for name in cls._fields))
 
 
 def _without_garbage_collection(call: Any) -> Any:
@@ -93,18 +119,19 @@ class Generate:
         self.job = job
         self.reader = ShardReader(job.plan)
         self.generator = GENERATORS.create(job.generator, **job.generator_args)
+        self.classifier = None
         if getattr(self.generator, "needs_classifier", False):
-            classifier = job.load_classifier()
-            self.generator.bind(classifier.predict_proba, classifier.labels)
+            self.classifier = job.load_classifier()
+            self.generator.bind(self.classifier.predict_proba, self.classifier.labels)
         self.label_index = {label: i for i, label in enumerate(job.labels)}
 
     @_without_garbage_collection
     def __call__(self, block: pa.Table) -> pa.Table:
         from epida_ray.generate import propose, protect
 
-        shard = Shard(*(block[name][0].as_py() for name in Shard._fields))
+        work = Work.of(block)
         clock = time.process_time()
-        rows = self.reader.read(shard)
+        rows = self.reader.read(work.shard)
         ids, texts, labels, reasons = (rows[n].to_pylist() for n in ("sample_id", "text", "label", "reason"))
         stages: list[str | None] = ["read" if reason else None for reason in reasons]
         for i, label in enumerate(labels):
@@ -125,7 +152,7 @@ class Generate:
             samples,
             self.job.k * self.job.m,
             run_seed=self.job.seed,
-            round_=self.job.round_,
+            round_=work.round_,
             name=self.job.generator,
         )
         counts = np.zeros(len(ids), dtype=np.int64)
@@ -152,7 +179,7 @@ class Generate:
             }
         )
         generate_seconds = time.process_time() - clock
-        return _tag(table, shard, read=read_seconds, generate=generate_seconds)
+        return _tag(table, work, read=read_seconds, generate=generate_seconds)
 
 
 class Score:
@@ -205,11 +232,10 @@ class Finish:
         return finish(block, self.job)
 
 
-def finish(block: pa.Table, job: Job) -> dict[str, list[Any]]:
+def finish(block: pa.Table, job: Job, weights_version: int = 0) -> dict[str, list[Any]]:
     """Select, write the shard's files, and return its counts; a full disk is reported, not raised."""
-    shard = Shard(*(block[name][0].as_py() for name in Shard._fields))
     try:
-        counts = _finish(block, shard, job)
+        counts = _finish(block, Work.of(block), job, weights_version)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
             raise
@@ -217,7 +243,7 @@ def finish(block: pa.Table, job: Job) -> dict[str, list[Any]]:
     return {"counts": [json.dumps(counts)]}
 
 
-def _finish(block: pa.Table, shard: Shard, job: Job) -> dict[str, Any]:
+def _finish(block: pa.Table, work: Work, job: Job, weights_version: int) -> dict[str, Any]:
     from epida_ray.select import ScoredBatch, parse
 
     clock = time.process_time()
@@ -239,7 +265,7 @@ def _finish(block: pa.Table, shard: Shard, job: Job) -> dict[str, Any]:
         originals=flat_p[starts],
         labels=_column(block, "label").to_numpy()[scored],
         seeds=np.array(
-            sample_seeds(job.seed, job.round_, ids.take(pa.array(scored)).to_pylist(), "select", 0), dtype=np.uint64
+            sample_seeds(job.seed, work.round_, ids.take(pa.array(scored)).to_pylist(), "select", 0), dtype=np.uint64
         ),
     )
     selector = parse(job.select, combine=job.combine, alpha=job.alpha, normalize=job.normalize)
@@ -258,7 +284,6 @@ def _finish(block: pa.Table, shard: Shard, job: Job) -> dict[str, Any]:
                 stage[i], reason[i] = "generate", "no candidate that differs from the text could be made"
     rejected = [i for i, r in enumerate(reason) if r is not None]
     short = np.flatnonzero((kept_counts > 0) & (kept_counts < job.m))
-    name = job.file_name(shard)
     label_values = _label_values(job)
     block_labels = _column(block, "label").to_numpy()
 
@@ -282,9 +307,9 @@ def _finish(block: pa.Table, shard: Shard, job: Job) -> dict[str, Any]:
         table = pa.table(
             rows(owner, candidates.flatten(), operations.flatten(), job.generator, len(owner))
             | scores(selection.s_div, selection.s_qua, selection.s_tot)
-            | {"kept": pa.array(chosen), "weights_version": _constant(job.weights_version, len(owner))}
+            | {"kept": pa.array(chosen), "weights_version": _constant(weights_version, len(owner))}
         )
-        job.storage.write_table(f"candidates/{name}", table)
+        job.storage.write_table(job.file("candidates", work), table)
     if len(short):
         table = pa.table(
             {
@@ -294,23 +319,27 @@ def _finish(block: pa.Table, shard: Shard, job: Job) -> dict[str, Any]:
                 "asked": _constant(job.m, len(short)),
             }
         )
-        job.storage.write_table(f"short/{name}", table)
+        job.storage.write_table(job.file("short", work), table)
     if rejected:
         write_rejected(
             job.storage,
-            name,
+            job.file("rejected", work),
             [(ids[i].as_py(), stage[i], reason[i], block["text"][i].as_py() or "") for i in rejected],
         )
     flat_index = pa.array(kept)
     columns = rows(
-        owner[kept], candidates.flatten().take(flat_index), operations.flatten().take(flat_index), job.generator, len(kept)
+        owner[kept],
+        candidates.flatten().take(flat_index),
+        operations.flatten().take(flat_index),
+        job.generator,
+        len(kept),
     )
-    columns |= {"round": _constant(job.round_, len(kept)), "rank": pa.array(rank.astype(np.int32))}
+    columns |= {"round": _constant(work.round_, len(kept)), "rank": pa.array(rank.astype(np.int32))}
     columns |= scores(selection.s_div[kept], selection.s_qua[kept], selection.s_tot[kept])
-    columns |= {"weights_version": _constant(job.weights_version, len(kept)), "run_id": pa.repeat(job.run_id, len(kept))}
+    columns |= {"weights_version": _constant(weights_version, len(kept)), "run_id": pa.repeat(job.run_id, len(kept))}
     table = pa.table(columns)
     if job.with_originals:
-        table = pa.concat_tables([_originals(block, job, label_values, rejected), table])
+        table = pa.concat_tables([_originals(block, work, job, label_values, rejected), table])
     result = {
         "rows": len(block),
         "candidates": len(owner),
@@ -318,15 +347,18 @@ def _finish(block: pa.Table, shard: Shard, job: Job) -> dict[str, Any]:
         "rejected": len(rejected),
         "short": len(short),
         "reasons": dict(Counter(_general(reason[i]) for i in rejected)),
+        "s_div": float(selection.s_div[kept].sum()),
+        "s_qua": float(selection.s_qua[kept].sum()),
+        "flips": int((batch.probabilities[kept].argmax(axis=1) != block_labels[owner[kept]]).sum()),
     }
     table = table.replace_schema_metadata({COUNTS_KEY: json.dumps(result)})
-    job.storage.write_table(f"augmented/{name}", table)
+    job.storage.write_table(job.file("augmented", work), table)
     seconds = {stage_: block[f"seconds_{stage_}"][0].as_py() for stage_ in ("read", "generate", "score")}
     seconds |= {"select": select_seconds, "write": time.process_time() - clock}
     return result | {"seconds": seconds, "node": ray.util.get_node_ip_address()}
 
 
-def _originals(block: pa.Table, job: Job, label_values: pa.Array, rejected: list[int]) -> pa.Table:
+def _originals(block: pa.Table, work: Work, job: Job, label_values: pa.Array, rejected: list[int]) -> pa.Table:
     """The samples themselves, as rows of `augmented/`: rank 0, no scores."""
     sample = np.setdiff1d(np.arange(len(block)), rejected)
     n, where = len(sample), pa.array(sample)
@@ -340,12 +372,12 @@ def _originals(block: pa.Table, job: Job, label_values: pa.Array, rejected: list
             "source_text": texts,
             "generator": pa.repeat("original", n),
             "operation": pa.repeat("original", n),
-            "round": _constant(job.round_, n),
+            "round": _constant(work.round_, n),
             "rank": _constant(0, n),
             "s_div": nothing,
             "s_qua": nothing,
             "s_tot": nothing,
-            "weights_version": _constant(job.weights_version, n),
+            "weights_version": _constant(0, n),
             "run_id": pa.repeat(job.run_id, n),
         }
     )
@@ -362,7 +394,7 @@ def write_rejected(storage: Storage, name: str, rows: list[tuple[str, str, str, 
             "text": pa.array([t[:200] for t in texts], pa.string()),
         }
     )
-    storage.write_table(f"rejected/{name}", table)
+    storage.write_table(name, table)
 
 
 def run_shards(job: Job, shards: list[Shard], pools: Pools, stall_timeout: float) -> Iterator[dict[str, Any]]:
@@ -373,7 +405,7 @@ def run_shards(job: Job, shards: list[Shard], pools: Pools, stall_timeout: float
     context.target_max_block_size = None
     context.execution_options.verbose_progress = False
     context.print_on_execution_start = False
-    items = [shard._asdict() for shard in shards]
+    items = [Work(0, *shard)._asdict() for shard in shards]
 
     def stage(data: ray.data.Dataset, actor: type, size: int, cpus: float, gpus: float = 0.0) -> ray.data.Dataset:
         size = max(1, min(size, len(items)))
@@ -439,8 +471,8 @@ def _cause(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[-300:]}"
 
 
-def _tag(table: pa.Table, shard: Shard, **seconds: float) -> pa.Table:
-    for name, value in zip(Shard._fields, shard, strict=True):
+def _tag(table: pa.Table, work: Work, **seconds: float) -> pa.Table:
+    for name, value in zip(Work._fields, work, strict=True):
         table = table.append_column(name, pa.array(np.full(len(table), value)))
     for name, spent in seconds.items():
         table = table.append_column(f"seconds_{name}", pa.array(np.full(len(table), spent)))
