@@ -1,0 +1,190 @@
+"""Runs whose input, output, model and training file are on an S3-compatible server."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import boto3
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from moto.server import ThreadedMotoServer
+
+LIMIT = 240.0
+ROWS = 12_000
+VERBS = ["order", "send back", "pay for", "return", "open", "describe", "repair", "buy"]
+THINGS = ["the blue kettle", "my new phone", "a broken lamp", "two wooden chairs", "this heavy parcel"]
+
+
+def corpus(path: Path, rows: int) -> None:
+    texts: list[str | None] = [
+        f"{'Please help me' if i % 2 else 'I would like'} to {VERBS[i % 8]} {THINGS[i % 5]} number {i} before Friday!"
+        for i in range(rows)
+    ]
+    texts[3] = None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"text": texts, "label": ["help" if i % 2 else "wish" for i in range(rows)]}), path)
+
+
+class Server:
+    """The server, and what is in its one bucket."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.environment = {
+            "AWS_ENDPOINT_URL": f"http://{address}",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+        self.client = boto3.client(
+            "s3", endpoint_url=f"http://{address}", region_name="us-east-1", aws_access_key_id="test",
+            aws_secret_access_key="test",
+        )  # fmt: skip
+        self.client.create_bucket(Bucket="bucket")
+
+    def keys(self, prefix: str) -> list[str]:
+        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket="bucket", Prefix=prefix)
+        return [entry["Key"] for page in pages for entry in page.get("Contents", ())]
+
+    def content(self, run: str) -> dict[str, str]:
+        """Name and hash of every object of a run but its manifest."""
+        found = {}
+        for key in self.keys(f"{run}/"):
+            name = key.removeprefix(f"{run}/")
+            if name != "manifest.json":
+                body = self.client.get_object(Bucket="bucket", Key=key)["Body"].read()
+                found[name] = sha256(body).hexdigest()
+        return found
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    running = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    running.start()
+    host, port = running.get_host_and_port()
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    yield Server(f"{host}:{port}")
+    running.stop()
+
+
+def epida(server: Server, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "epida_ray.cli", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | server.environment | environment,
+    )
+
+
+def finish(process: subprocess.Popen[str], status: int = 0) -> str:
+    try:
+        output, _ = process.communicate(timeout=LIMIT)
+    finally:
+        process.kill()
+    assert process.returncode == status, output
+    return output
+
+
+def local_content(run: Path) -> dict[str, str]:
+    files = [p for p in run.rglob("*") if p.is_file() and p.name != "manifest.json"]
+    return {p.relative_to(run).as_posix(): sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+def test_a_run_on_s3_killed_and_resumed_holds_what_a_run_on_disk_holds(server: Server, tmp_path: Path) -> None:
+    corpus(tmp_path / "corpus" / "one.parquet", ROWS)
+    corpus(tmp_path / "corpus" / "more" / "two.parquet", 300)
+    corpus(tmp_path / "train.parquet", 200)
+    for path in tmp_path.rglob("*.parquet"):
+        server.client.upload_file(str(path), "bucket", path.relative_to(tmp_path).as_posix())
+
+    def command(base: str) -> list[str]:
+        return [
+            "augment",
+            f"{base}/corpus",
+            "--output",
+            f"{base}/run",
+            "--train",
+            f"{base}/train.parquet",
+            "--address",
+            "local",
+        ]
+
+    finish(epida(server, *command(str(tmp_path))))
+    expected = local_content(tmp_path / "run")
+    shards = sum(name.startswith("augmented/") for name in expected)
+    assert any(name.startswith("rejected/") for name in expected) and shards > 20
+
+    process = epida(server, *command("s3://bucket"))
+    deadline = time.monotonic() + LIMIT
+    while not server.keys("run/augmented/"):
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait(LIMIT)
+    assert 0 < len(server.keys("run/augmented/")) < shards
+    assert "resuming" in finish(epida(server, *command("s3://bucket")))
+    assert server.content("run") == expected
+
+    output = finish(epida(server, "status", "s3://bucket/run"))
+    assert f"{shards} of {shards} shards" in output
+    assert "finished already" in finish(epida(server, *command("s3://bucket")))
+    refused = finish(epida(server, *command("s3://bucket"), "--seed", "1"), status=2)
+    assert "--seed was 0, now 1" in refused and "Traceback" not in refused
+
+
+def test_the_server_may_be_named_in_the_url_and_the_model_be_on_it(server: Server, tmp_path: Path) -> None:
+    corpus(tmp_path / "in put.parquet", 200)
+    finish(
+        epida(
+            server,
+            "augment",
+            str(tmp_path / "in put.parquet"),
+            "--output",
+            str(tmp_path / "first"),
+            "--address",
+            "local",
+        )
+    )
+    for path in (tmp_path / "first" / "model").iterdir():
+        server.client.upload_file(str(path), "bucket", f"my models/a/{path.name}")
+    server.client.upload_file(str(tmp_path / "in put.parquet"), "bucket", "in put.parquet")
+    options = f"?endpoint_override={server.address}&scheme=http&region=us-east-1"
+    output = finish(
+        epida(
+            server, "augment", f"s3://bucket/in%20put.parquet{options}", "--output", f"s3://bucket/second{options}",
+            "--classifier", f"s3://bucket/my%20models/a{options}", "--address", "local", AWS_ENDPOINT_URL="http://127.0.0.1:9",
+        )
+    )  # fmt: skip
+    assert "results: s3://bucket/second/augmented?endpoint" in output and server.keys("second/augmented/")
+    copied, saved = (
+        {name: value for name, value in content.items() if name.startswith("model/")}
+        for content in (server.content("second"), local_content(tmp_path / "first"))
+    )
+    assert copied == saved
+
+
+def test_wrong_places_are_one_line(server: Server, tmp_path: Path) -> None:
+    corpus(tmp_path / "in.parquet", 100)
+    server.client.upload_file(str(tmp_path / "in.parquet"), "bucket", "full/deep/in.parquet")
+    where = ("--output", "s3://bucket/full")
+    for arguments, message in (
+        (("s3://bucket/nowhere", "--output", "s3://bucket/third"), "no such file or directory: s3://bucket/nowhere"),
+        (("s3://key:secret@bucket/in", *where), "keep credentials out of URLs"),
+        (("s3://bucket/full", *where), "s3://bucket/full is not empty and holds no run"),
+        (("s3://bucket/full", "--output", "s3://none/run"), "s3://none/run"),
+        (("s3://bucket/full", *where, "--classifier", "s3://bucket/full"), "neither a directory with a saved model"),
+    ):
+        output = finish(epida(server, "augment", *arguments, "--address", "local"), status=2)
+        assert message in output and len(output.splitlines()) == 1, output
