@@ -27,7 +27,7 @@ class TextAttack(OneByOne):
     """`textattack:<Recipe>`; arguments are the recipe's own (pct_words_to_swap, …), and for some of them a model:
 
     CheckListAugmenter `tagger` (a flair model, file or hub name), EmbeddingAugmenter `vectors=glove`, CLAREAugmenter
-    `model` (folder or hub name) and `semantic_constraint` (false where TensorFlow Hub is not installed).
+    `model` (folder or hub name), `tagger` and `semantic_constraint` (false where TensorFlow Hub is not installed).
     """
 
     longest = 5_000
@@ -143,7 +143,7 @@ class TextAttackAttack(OneByOne):
                         break
         except Exception as error:
             if not collector.texts:
-                return Rejected(f"{self.name} raised {type(error).__name__}: {str(error).splitlines()[:1]}")
+                return Rejected(f"{self.name} raised {type(error).__name__}: {' '.join(str(error).split())[:200]}")
         return collector.answer()
 
 
@@ -172,23 +172,41 @@ def _parts(transformation: Any) -> Iterator[Any]:
 
 def _prepare() -> None:
     import_textattack()
-    from textattack.shared.utils import install
+    from textattack.shared.utils import install, strings
 
     def refuse(url: str, *_: Any, **__: Any) -> None:
         raise RequestError(f"TextAttack would download {url}; put it into {install.TEXTATTACK_CACHE_DIR} by hand")
 
     install.http_get = refuse
+    if not isinstance(strings._flair_taggers, _Taggers):
+        strings._flair_taggers = _Taggers(strings._flair_taggers)
+
+
+class _Taggers(dict[str, Any]):
+    """TextAttack's flair taggers; one that is not here would be fetched in the middle of a run."""
+
+    def __contains__(self, name: object) -> bool:
+        if not super().__contains__(name):
+            raise RequestError(
+                f"this recipe needs the flair tagger {name!r}; give tagger=FILE where the recipe takes one"
+            )
+        return True
 
 
 def _checklist(tagger: str = "", **arguments: Any) -> Any:
     if not tagger:
         raise RequestError("textattack:CheckListAugmenter needs tagger=FILE, a flair model that finds names and places")
-    from flair.models import SequenceTagger
     from textattack.augmentation import CheckListAugmenter
+
+    _use_tagger("ner", tagger)
+    return CheckListAugmenter(**arguments)
+
+
+def _use_tagger(kind: str, tagger: str) -> None:
+    from flair.models import SequenceTagger
     from textattack.shared.utils import strings
 
-    strings._flair_taggers["ner"] = SequenceTagger.load(tagger)
-    return CheckListAugmenter(**arguments)
+    strings._flair_taggers[kind] = SequenceTagger.load(tagger)
 
 
 class _Neighbours:
@@ -240,9 +258,14 @@ def _glove(count: int) -> tuple[list[str], np.ndarray]:
     return words, np.array(matrix, np.float32)
 
 
-def _clare(model: str = "", tokenizer: str = "", semantic_constraint: bool = True, **arguments: Any) -> Any:
-    if not model:
-        raise RequestError("textattack:CLAREAugmenter needs model=FOLDER (a masked language model) or a hub name")
+def _clare(
+    model: str = "", tokenizer: str = "", tagger: str = "", semantic_constraint: bool = True, **arguments: Any
+) -> Any:
+    if not (model and tagger):
+        raise RequestError(
+            "textattack:CLAREAugmenter needs model=FOLDER, a masked language model, and tagger=FILE, a flair model "
+            "that tags parts of speech; hub names will do for both"
+        )
     if semantic_constraint and find_spec("tensorflow_hub") is None:
         raise RequestError(
             "CLARE wants an encoder of TensorFlow Hub: install tensorflow_hub, or give semantic_constraint=false"
@@ -257,8 +280,15 @@ def _clare(model: str = "", tokenizer: str = "", semantic_constraint: bool = Tru
         WordSwapMaskedLM,
     )
 
+    _use_tagger("upos-fast", tagger)
     network, own_tokenizer = load(model, "AutoModelForMaskedLM", tokenizer)
-    shared = {"masked_language_model": network, "tokenizer": own_tokenizer, "max_candidates": 50}
+    window = min(512, getattr(network.config, "max_position_embeddings", 512))
+    shared = {
+        "masked_language_model": network,
+        "tokenizer": own_tokenizer,
+        "max_candidates": 50,
+        "max_length": window,
+    }
     constraints = list(DEFAULT_CONSTRAINTS)
     if semantic_constraint:
         constraints.append(

@@ -22,9 +22,7 @@ PROMPTS = {
     ),
     "continue": 'Write another short text like this one. It is an example of "{label}"; so must yours be.\n\n{text}',
 }
-_LEAD = re.compile(
-    r"^(?:sure|here|certainly)\b[^:\n]{0,80}:\s*|^(?:new text|rewritten|answer|text)\s*:\s*", re.IGNORECASE
-)
+_LEAD = re.compile(r"^(?:(?:sure|here|certainly)\b[^:\n]{0,80}|new text|rewritten|answer|text)\s*:\s*", re.IGNORECASE)
 
 Write = Callable[[str, int, int], list[str]]
 """(prompt, how many, seed) → answers."""
@@ -66,7 +64,7 @@ class LanguageModel:
         return [self._one(sample, n, seed) for sample, seed in zip(samples, seeds, strict=True)]
 
     def _one(self, sample: Sample, n: int, seed: int) -> Candidates | Rejected:
-        if problem := unusable(sample.text, self.longest):
+        if problem := unusable(sample.text, self.longest, encoded=True):
             return Rejected(problem)
         collector = Collector(sample, n)
         prompt = self._prompt.replace("{label}", sample.label).replace("{text}", sample.text)

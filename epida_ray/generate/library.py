@@ -111,7 +111,7 @@ class OneByOne:
                         break
         except Exception as error:  # a library may fail on a text in any way
             if not collector.texts:
-                return Rejected(f"{self.name} raised {type(error).__name__}: {str(error).splitlines()[:1]}")
+                return Rejected(f"{self.name} raised {type(error).__name__}: {' '.join(str(error).split())[:200]}")
         return collector.answer()
 
     def _around(self, sample: Sample, n: int) -> list[tuple[str, str]]:
@@ -144,10 +144,12 @@ def between(text: str, protected: Sequence[Span]) -> list[Span]:
     return stretches
 
 
-def unusable(text: str, longest: int) -> str:
-    """Why a library is not given this text; empty when it is."""
+def unusable(text: str, longest: int, encoded: bool = False) -> str:
+    """Why a library is not given this text; empty when it is. `encoded`: the library works on UTF-8."""
     if not text.strip():
         return "the text is empty"
     if len(text) > longest:
         return f"the text has {len(text):,} characters; this generator takes up to {longest:,}"
+    if encoded and any("\ud800" <= c <= "\udfff" for c in text):
+        return "the text has lone surrogates, which are no characters"
     return ""

@@ -1,8 +1,10 @@
-"""Mask-and-fill with any masked language model: many sentences per forward pass, the model's head only where a mask is."""
+"""Mask and fill with any masked language model: many sentences per forward pass, its head only where a mask is."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from math import exp
 from typing import Any, NamedTuple
 
@@ -37,10 +39,10 @@ class _Masked(NamedTuple):
 class MaskedLM:
     """`model` is a folder or a hub name of a masked language model.
 
-    max(1, int(share · l)) of a text's l words are replaced (`action=substitute`) or added (`insert`), or now one and now
-    the other (`both`), each drawn from the model's `top_k` whole words. One forward pass serves `draws_per_mask`
-    candidates. Numbers are drawn from the sample's seed; probabilities are floating point, so that another batch size or
-    machine may, rarely, tip a draw.
+    max(1, int(share · l)) of a text's l words are replaced (`action=substitute`) or added (`insert`), or now one and
+    now the other (`both`), each drawn from the model's `top_k` whole words. One masked text serves `draws_per_mask`
+    candidates. Numbers are drawn from the sample's seed; probabilities are floating point, so that another batch size
+    or machine may, rarely, tip a draw.
     """
 
     longest = 20_000
@@ -88,7 +90,7 @@ class MaskedLM:
         open_: list[int] = []
         parsed: dict[int, tuple[list[str], list[str]]] = {}
         for i, sample in enumerate(samples):
-            if problem := unusable(sample.text, self.longest):
+            if problem := unusable(sample.text, self.longest, encoded=True):
                 answers[i] = Rejected(problem)
                 continue
             parsed[i] = split(sample.text, sample.protected)
@@ -170,11 +172,9 @@ class MaskedLM:
             return old
         top = choices[0][1]
         weights = [exp((score - top) / self.temperature) for _, score in choices]
-        mark = draw() / (1 << draws.BITS) * sum(weights)
-        for (word, _), weight in zip(choices, weights, strict=True):
-            mark -= weight
-            if mark < 0:
-                break
+        bounds = list(accumulate(weights))
+        place = bisect_right(bounds, draw() / (1 << draws.BITS) * bounds[-1])
+        word = choices[min(place, len(choices) - 1)][0]
         if len(old) > 1 and old.isupper():
             return word.upper()
         return word[0].upper() + word[1:] if old[:1].isupper() else word

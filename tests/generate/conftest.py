@@ -6,11 +6,15 @@ from pathlib import Path
 
 import pytest
 
-WORDS = (
-    "the a an of to in and is was it what how who when where big small dog cat house car film movie good bad great new old "
-    "city train plane best way travel from by people said look see make think never always red blue green water fire "
-    "book read write night day morning home work play game music song world country king queen river mountain road"
-).split()
+# fmt: off
+WORDS = [
+    "the", "a", "an", "of", "to", "in", "and", "is", "was", "it", "what", "how", "who", "when", "where", "big", "small",
+    "dog", "cat", "house", "car", "film", "movie", "good", "bad", "great", "new", "old", "city", "train", "plane",
+    "best", "way", "travel", "from", "by", "people", "said", "look", "see", "make", "think", "never", "always",
+    "red", "blue", "water", "fire", "book", "read", "write", "night", "day", "home", "work", "play", "game", "music",
+    "song", "world",
+]
+# fmt: on
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -94,9 +98,35 @@ def marian_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
+PLACES = {"Paris", "London"}
+PEOPLE = {"Anna", "Tom"}
+SENTENCES = ["Anna lives in Paris", "Tom went to London", "we met Anna in London", "Tom likes Paris"]
+
+
 @pytest.fixture(scope="session")
-def flair_tagger(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A tagger that calls capitalised words places or people, as a real one would with more care."""
+def ner_tagger(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A flair model that knows two places and two people."""
+
+    def label(sentence) -> None:
+        for i, token in enumerate(sentence):
+            if token.text in PLACES | PEOPLE:
+                sentence[i : i + 1].add_label("ner", "LOC" if token.text in PLACES else "PER")
+
+    return flair_model("ner", label, tmp_path_factory.mktemp("ner"))
+
+
+@pytest.fixture(scope="session")
+def pos_tagger(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A flair model that takes capitalised words for names and the others for nouns."""
+
+    def label(sentence) -> None:
+        for token in sentence:
+            token.add_label("pos", "PROPN" if token.text[0].isupper() else "NOUN")
+
+    return flair_model("pos", label, tmp_path_factory.mktemp("pos"))
+
+
+def flair_model(kind: str, label, folder: Path) -> str:
     if importlib.util.find_spec("flair") is None:
         pytest.skip("flair is not installed")
     import flair
@@ -109,21 +139,12 @@ def flair_tagger(tmp_path_factory: pytest.TempPathFactory) -> str:
 
     flair.device = torch.device("cpu")
     flair.set_seed(1)
-    folder = tmp_path_factory.mktemp("tiny-tagger")
-    sentences = []
-    for text, place, person in [
-        ("Anna lives in Paris", 3, 0),
-        ("Tom went to London", 3, 0),
-        ("we met Anna in London", 4, 2),
-        ("Tom likes Paris", 2, 0),
-    ] * 5:
-        sentence = Sentence(text)
-        sentence[place : place + 1].add_label("ner", "LOC")
-        sentence[person : person + 1].add_label("ner", "PER")
-        sentences.append(sentence)
-    corpus = Corpus(FlairDatapointDataset(sentences), FlairDatapointDataset(sentences), FlairDatapointDataset(sentences))
+    sentences = [Sentence(text) for text in SENTENCES * 5]
+    for sentence in sentences:
+        label(sentence)
+    corpus = Corpus(*(FlairDatapointDataset(sentences) for _ in range(3)))
     embeddings = OneHotEmbeddings.from_corpus(corpus, field="text", min_freq=1, embedding_length=16)
-    labels = corpus.make_label_dictionary("ner", add_unk=False)
-    tagger = SequenceTagger(embeddings, labels, "ner", hidden_size=16, use_crf=False, use_rnn=False)
-    ModelTrainer(tagger, corpus).train(folder, learning_rate=0.5, max_epochs=30, mini_batch_size=4)
+    labels = corpus.make_label_dictionary(kind, add_unk=False)
+    tagger = SequenceTagger(embeddings, labels, kind, hidden_size=16, use_crf=False, use_rnn=False)
+    ModelTrainer(tagger, corpus).train(folder, learning_rate=0.5, max_epochs=25, mini_batch_size=4)
     return str(folder / "final-model.pt")

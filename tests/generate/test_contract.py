@@ -56,11 +56,11 @@ TEXTATTACK: dict[str, Spec] = {
     f"textattack:{name}": (f"textattack:{name}", {})
     for name in ("EasyDataAugmenter", "WordNetAugmenter", "CharSwapAugmenter")
 } | {
-    "textattack:CheckListAugmenter": ("textattack:CheckListAugmenter", {"tagger": "flair_tagger"}),
+    "textattack:CheckListAugmenter": ("textattack:CheckListAugmenter", {"tagger": "ner_tagger"}),
     "textattack:EmbeddingAugmenter": ("textattack:EmbeddingAugmenter", {"vectors": "glove"}),
     "textattack:CLAREAugmenter": (
         "textattack:CLAREAugmenter",
-        {"model": "masked_model", "semantic_constraint": False},
+        {"model": "masked_model", "tagger": "pos_tagger", "semantic_constraint": False},
     ),
     "textattack-attack:DeepWordBugGao2018": ("textattack-attack:DeepWordBugGao2018", {}),
     "textattack-attack:PWWSRen2019": ("textattack-attack:PWWSRen2019", {}),
@@ -132,7 +132,7 @@ def test_distinct_candidates_or_a_shortfall(generator: Any) -> None:
     answers = generator.generate(samples, 4, range(4))
     for sample, answer in zip(samples, answers, strict=True):
         check(sample, answer, 4)
-    assert sum(isinstance(answer, Candidates) for answer in answers) >= 1
+    assert any(isinstance(answer, Candidates) for answer in answers), answers
 
 
 def test_candidates_depend_on_the_seed_alone(make: Make, generator: Any) -> None:
@@ -167,7 +167,10 @@ def test_odd_texts(generator: Any) -> None:
 
 
 def test_protected_phrases_stay(generator: Any) -> None:
-    texts = ["What is the best way to travel from New York to London by train?", "The old film was great and so was Anna"]
+    texts = [
+        "What is the best way to travel from New York to London by train?",
+        "The old film was great",
+    ]
     samples = [
         sample._replace(protected=spans)
         for sample, spans in zip(labelled(texts), protect(texts, ["new york", "old film"]), strict=True)
