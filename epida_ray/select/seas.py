@@ -14,6 +14,7 @@ from epida_ray.select import pick, scores
 from epida_ray.select.batch import ScoredBatch, Selection
 
 Floats = NDArray[np.float64]
+Probabilities = NDArray[np.floating]
 Perplexity = Callable[[Sequence[str]], Floats]
 """Texts → their perplexities."""
 
@@ -66,7 +67,13 @@ class SEAS:
         return Selection(s_div, s_qua, s_tot, kept, counts, valid, batch.offsets)
 
     def _axis(
-        self, name: str | None, p: Floats, o: Floats, owner: scores.Ints, batch: ScoredBatch, valid: NDArray[np.bool_]
+        self,
+        name: str | None,
+        p: Probabilities,
+        o: Probabilities,
+        owner: scores.Ints,
+        batch: ScoredBatch,
+        valid: NDArray[np.bool_],
     ) -> Floats:
         if name is None:
             return np.zeros(len(p))
@@ -131,10 +138,9 @@ def _check(m: int) -> None:
         raise RequestError(f"m, the number of candidates to keep, must be at least 1, not {m}")
 
 
-def _probabilities(batch: ScoredBatch, owner: scores.Ints) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+def _probabilities(batch: ScoredBatch, owner: scores.Ints) -> tuple[Probabilities, Probabilities, NDArray[np.bool_]]:
     """The batch's probabilities, with uniform ones in place of all those of a sample that has something else."""
-    p = np.ascontiguousarray(batch.probabilities, np.float64)
-    o = np.ascontiguousarray(batch.originals, np.float64)
+    p, o = np.ascontiguousarray(batch.probabilities), np.ascontiguousarray(batch.originals)
     valid: NDArray[np.bool_] = pick.valid_samples(p, o, batch.offsets)
     if not valid.all():
         p = np.where(valid[owner, None], p, 1.0 / p.shape[1])
