@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from epida_ray.config import AugmentConfig, make_config, read_config
+from epida_ray.config import AugmentConfig, TrainConfig, make_config, read_config
 from epida_ray.errors import EpidaError, RequestError
 from epida_ray.progress import Reporter
 
@@ -91,7 +91,8 @@ def _parameter(name: str, info: FieldInfo, positional: bool) -> inspect.Paramete
         flags, type_, default = [flag], str | None, None
         options |= {"metavar": "FILE", "help": f"{info.description} One per line."}
     elif type_ is bool:
-        flags = [f"{flag}/--no-{flag[2:]}"] if info.default else [flag]
+        off = "--one-time" if name == "online" else f"--no-{flag[2:]}"
+        flags = [f"{flag}/{off}"] if info.default else [flag]
     else:
         flags = [flag]
     if name == "output":
@@ -150,6 +151,26 @@ def augment(
     for line in summary(result.manifest):
         reporter.say(line)
     reporter.say(f"results: {result.augmented}")
+
+
+@app.command()
+@_with_options(TrainConfig, "input")
+def train(
+    values: dict[str, Any],
+    config: Annotated[str | None, typer.Option(metavar="FILE", help="YAML file with options.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+) -> None:
+    """Train a classifier that chooses its own training data while it learns.
+
+    After pre-training on the originals, every round makes fresh candidates, has the newest weights judge them, and
+    trains on the originals and the best m. DIR/model is the best round's; the same command resumes a killed run.
+    """
+    asked = make_config(TrainConfig, values)
+    from epida_ray.stream.online import train as run_train
+
+    reporter = Reporter(quiet)
+    result = run_train(asked, reporter)
+    reporter.say(f"model: {result.model_dir}")
 
 
 @app.command()

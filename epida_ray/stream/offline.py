@@ -16,7 +16,7 @@ import numpy as np
 from epida_ray.classify import CLASSIFIERS
 from epida_ray.classify import load as load_classifier
 from epida_ray.classify.training import TrainingOptions, fit
-from epida_ray.config import AugmentConfig
+from epida_ray.config import AugmentConfig, MethodConfig
 from epida_ray.errors import RequestError, RunError
 from epida_ray.generate import GENERATORS
 from epida_ray.inputs import Columns, Plan, ShardReader, plan_inputs
@@ -50,13 +50,13 @@ def augment(config: AugmentConfig, reporter: Reporter | None = None) -> AugmentR
     """Run, or resume, what `config` asks for."""
     reporter = reporter or Reporter(quiet=True)
     GENERATORS.create(config.generator, **config.generator_args)
-    plan = plan_inputs(config.input, _columns(config), config.encoding)
-    given = _given_classifier(config)
+    plan = plan_inputs(config.input, columns_of(config), config.encoding)
+    given = given_classifier(config)
     asked = config.result_options() | {"input": digest(plan.identity())}
     if given is not None:
         asked["classifier"] = directory_digest(given)
     if config.train is not None:
-        train_plan = plan_inputs(config.train, _columns(config), config.encoding)
+        train_plan = plan_inputs(config.train, columns_of(config), config.encoding)
         asked["train"] = digest(train_plan.identity())
     else:
         train_plan = plan
@@ -82,7 +82,7 @@ def augment(config: AugmentConfig, reporter: Reporter | None = None) -> AugmentR
     return AugmentResult(config.output, run.manifest)
 
 
-def _columns(config: AugmentConfig) -> Columns:
+def columns_of(config: MethodConfig) -> Columns:
     return Columns(text=config.text_column, label=config.label_column, id=config.id_column)
 
 
@@ -126,7 +126,7 @@ def interruptible(run: Run) -> Iterator[None]:
         ) from None
 
 
-def _given_classifier(config: AugmentConfig) -> Path | None:
+def given_classifier(config: MethodConfig) -> Path | None:
     """The directory that --classifier names, or None when it names a classifier to be trained."""
     names = {row.name for row in CLASSIFIERS.listing()}
     if config.classifier in names:

@@ -62,7 +62,7 @@ class Job:
     def load_classifier(self) -> Classifier:
         from epida_ray.classify import load
 
-        with self.storage.local("model") as directory:
+        with self.storage.local(self.model) as directory:
             return load(directory)
 
     @property
@@ -397,14 +397,18 @@ def write_rejected(storage: Storage, name: str, rows: list[tuple[str, str, str, 
     storage.write_table(name, table)
 
 
-def run_shards(job: Job, shards: list[Shard], pools: Pools, stall_timeout: float) -> Iterator[dict[str, Any]]:
-    """Work through `shards` in any order; yields each one's counts when its files are committed."""
+def data_context() -> ray.data.DataContext:
+    """Ray Data's settings here: a shard stays one block, and our own progress instead of its."""
     silence_ray_data(logging.ERROR)
     context = ray.data.DataContext.get_current().copy()
     context.enable_progress_bars = False
     context.target_max_block_size = None
-    context.execution_options.verbose_progress = False
-    context.print_on_execution_start = False
+    return context
+
+
+def run_shards(job: Job, shards: list[Shard], pools: Pools, stall_timeout: float) -> Iterator[dict[str, Any]]:
+    """Work through `shards` in any order; yields each one's counts when its files are committed."""
+    context = data_context()
     items = [Work(0, *shard)._asdict() for shard in shards]
 
     def stage(data: ray.data.Dataset, actor: type, size: int, cpus: float, gpus: float = 0.0) -> ray.data.Dataset:
@@ -428,7 +432,7 @@ def run_shards(job: Job, shards: list[Shard], pools: Pools, stall_timeout: float
         else:
             data = stage(data, ScoreAndFinish, pools.scorers, pools.scorer_cpus)
         batches = data.iter_batches(batch_size=None, prefetch_batches=0, batch_format="pyarrow")
-    for batch in _bounded(iter(batches), stall_timeout):
+    for batch in bounded(iter(batches), stall_timeout):
         for value in batch["counts"].to_pylist():
             counts = json.loads(value)
             if "error" in counts:
@@ -436,7 +440,7 @@ def run_shards(job: Job, shards: list[Shard], pools: Pools, stall_timeout: float
             yield counts
 
 
-def _bounded(items: Iterator[Any], limit: float) -> Iterator[Any]:
+def bounded(items: Iterator[Any], limit: float, what: str = "shard") -> Iterator[Any]:
     """The same items, but waiting longer than `limit` seconds for one ends in an error that says so."""
     end = object()
     results: queue.Queue[Any] = queue.Queue()
@@ -449,22 +453,26 @@ def _bounded(items: Iterator[Any], limit: float) -> Iterator[Any]:
         except BaseException as error:
             results.put(error)
 
-    threading.Thread(target=pull, daemon=True, name="epida-shards").start()
-    while True:
-        try:
-            item = results.get(timeout=limit)
-        except queue.Empty:
-            raise RunError(
-                f"no shard was finished for {limit:.0f} s; `ray status` shows what waits. --stall-timeout sets the limit"
-            ) from None
-        if item is end:
-            return
-        if isinstance(item, BaseException):
-            raise RunError(f"a stage failed: {_cause(item)}") from item
-        yield item
+    threading.Thread(target=pull, daemon=True, name="epida-items").start()
+
+    def arrivals() -> Iterator[Any]:
+        while True:
+            try:
+                item = results.get(timeout=limit)
+            except queue.Empty:
+                raise RunError(
+                    f"no {what} came for {limit:.0f} s; `ray status` shows what waits. --stall-timeout sets the limit"
+                ) from None
+            if item is end:
+                return
+            if isinstance(item, BaseException):
+                raise RunError(f"a stage failed: {cause(item)}") from item
+            yield item
+
+    return arrivals()
 
 
-def _cause(error: BaseException) -> str:
+def cause(error: BaseException) -> str:
     """The innermost reason of a Ray error, on one line."""
     while (inner := getattr(error, "cause", None) or error.__cause__) is not None:
         error = inner

@@ -16,7 +16,7 @@ from epida_ray import checkpoint
 from epida_ray.errors import RunError
 from epida_ray.storage import Storage
 
-POLL = 5.0
+POLL = 2.0
 """Seconds that one call to the store waits; callers ask again until their own limit."""
 
 
@@ -52,6 +52,10 @@ class _Store:
         async with self.changed:
             self._keep(version, data, staleness)
             self.changed.notify_all()
+
+    async def has(self, version: int) -> bool:
+        await self._until(lambda: version in self.versions)
+        return version in self.versions
 
     async def get(self, version: int) -> list[Any]:
         """[a reference to the weights], or [] when they are not there after a while."""

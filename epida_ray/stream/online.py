@@ -1,0 +1,494 @@
+"""`epida train`: the classifier chooses its own training data while it learns.
+
+Three things live for the whole run: one Ray Data execution that generates candidates for all rounds, the scorer
+actors, and one Ray Train run. The driver only passes things on: a round's blocks to the scorers, and word that a
+round is judged to the train workers, through the run's directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import threading
+import time
+import uuid
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import ray
+import ray.train
+import ray.train.torch
+
+from epida_ray import checkpoint
+from epida_ray.classify import CLASSIFIERS
+from epida_ray.classify import load as load_classifier
+from epida_ray.classify.training import TrainingOptions, dev_split
+from epida_ray.config import AugmentConfig, TrainConfig
+from epida_ray.errors import EpidaError, RequestError, RunError
+from epida_ray.evaluate.models import evaluate_model
+from epida_ray.generate import GENERATORS
+from epida_ray.inputs import Columns, Plan, ShardReader, plan_inputs
+from epida_ray.progress import Reporter, Tracker
+from epida_ray.run import Run, digest, directory_digest
+from epida_ray.stream.cluster import Pools, connected, fit_pools
+from epida_ray.stream.learn import Task, ready_file, train_rounds
+from epida_ray.stream.offline import columns_of, given_classifier, interruptible, label_set
+from epida_ray.stream.rounds import Candidates, Scorers, version_for
+from epida_ray.stream.shards import Job, cause, write_rejected
+from epida_ray.stream.weights import StoreTransfer, start_store
+
+MAX_FAILURES = 8
+"""Train workers may die this often in one run before it gives up."""
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """The trained model, where it is, and how it got there."""
+
+    output: str
+    metrics: list[dict[str, Any]]
+    test: dict[str, Any] | None
+
+    @property
+    def model_dir(self) -> str:
+        return f"{self.output}/model"
+
+    def model(self) -> Any:
+        from epida_ray.storage import Storage
+
+        return load_classifier(Storage(self.output).local_copy("model"))
+
+
+def train(config: TrainConfig, reporter: Reporter | None = None) -> TrainResult:
+    """Run, or resume, what `config` asks for."""
+    reporter = reporter or Reporter(quiet=True)
+    if config.loss != "original":
+        GENERATORS.create(config.generator, **config.generator_args)
+    columns = columns_of(config)
+    plan = plan_inputs(config.input, columns, config.encoding)
+    given = given_classifier(config)
+    asked = config.result_options() | {"input": digest(plan.identity())}
+    plans = {"train": plan}
+    for name in ("dev", "eval"):
+        if (location := getattr(config, name)) is not None:
+            plans[name] = plan_inputs(location, Columns(text=columns.text, label=columns.label), config.encoding)
+            asked[name] = digest(plans[name].identity())
+    if given is not None:
+        asked["classifier"] = directory_digest(given)
+    run = Run(config.output)
+    execution = {
+        k: v for k, v in config.model_dump(mode="json").items() if k not in asked or k in plans or k == "input"
+    }
+    if run.open("train", asked, execution):
+        reporter.say(f"{config.output} is finished already: {_last_line(run)}")
+        return _result(run)
+    with interruptible(run):
+        prepared = _prepare(config, plans, given, run, reporter)
+        _rounds(config, prepared, run, reporter)
+        _finish(config, run, reporter)
+    return _result(run)
+
+
+def _prepare(config: TrainConfig, plans: dict[str, Plan], given: Path | None, run: Run, reporter: Reporter) -> Plan:
+    """Write the training set, the dev set and the untrained classifier into the run's directory, once."""
+    if not run.manifest.get("prepared"):
+        rows, rejected = _read(plans["train"])
+        labels = config.labels or (load_classifier(given).labels if given else label_set([r[2] for r in rows]))
+        if len(labels) < 2:
+            raise RequestError(f"column {config.label_column!r} has one class only; two are the least")
+        rows, unknown = _known(rows, labels)
+        rejected += unknown
+        if "dev" in plans:
+            dev, dropped = _known(_read(plans["dev"])[0], labels)
+            if dropped:
+                reporter.warn(f"{len(dropped)} dev rows are left out: {dropped[0][2]}")
+        else:
+            index = {label: i for i, label in enumerate(labels)}
+            taken = dev_split(np.array([index[r[2]] for r in rows], np.int64), 0.1, config.seed)
+            dev = [r for r, is_dev in zip(rows, taken, strict=True) if is_dev]
+            rows = [r for r, is_dev in zip(rows, taken, strict=True) if not is_dev]
+        if not rows or not dev:
+            raise RequestError(
+                "there are too few labelled rows to train on and to choose a model by; add rows or --dev"
+            )
+        if absent := sorted(set(labels) - {r[2] for r in dev}):
+            reporter.warn(f"no dev row has the label {', '.join(absent)}: the dev score says nothing about it")
+        if len(rejected) > config.max_rejected * (len(rows) + len(rejected)):
+            raise RunError(
+                f"{len(rejected):,} rows of TRAIN were set aside, more than --max-rejected allows: {rejected[0][2]}"
+            )
+        for name, some in (("train", rows), ("dev", dev)):
+            ids, texts, names = zip(*some, strict=True)
+            run.storage.write_table(
+                f"input/{name}.parquet", pa.table({"sample_id": ids, "text": texts, "label": names})
+            )
+        if rejected:
+            write_rejected(run.storage, "rejected/input.parquet", rejected)
+        classifier = load_classifier(given, labels=config.labels or None) if given else _new(config, labels)
+        with tempfile.TemporaryDirectory(prefix="epida-") as folder:
+            classifier.save(folder)
+            run.storage.upload(Path(folder), "initial")
+            initial = directory_digest(Path(folder))
+        run.save(
+            prepared={"train": len(rows), "dev": len(dev), "rejected": len(rejected)}, labels=list(labels),
+            classifier=classifier.describe(), threads=config.threads or _threads(classifier),
+            fingerprint=digest([run.manifest["asked"], initial]), status="running",
+        )  # fmt: skip
+    counts = run.manifest["prepared"]
+    reporter.say(
+        f"{run.manifest['classifier']}; {counts['train']:,} rows to learn from, {counts['dev']:,} to choose the best "
+        f"round by, {len(run.manifest['labels'])} classes"
+    )
+    location = f"{run.storage.location}/input/train.parquet"
+    prepared = plan_inputs(location, Columns(id="sample_id"))
+    run.plan, run.fingerprint = prepared, run.manifest["fingerprint"]
+    return prepared
+
+
+def _new(config: TrainConfig, labels: tuple[str, ...]) -> Any:
+    return CLASSIFIERS.create(config.classifier, labels=labels, seed=config.seed, **config.classifier_args)
+
+
+def _threads(classifier: Any) -> int:
+    """Large networks train faster on all cores, small ones on one."""
+    size = sum(array.size for array in classifier.state().values())
+    return min(os.cpu_count() or 1, 8) if size > 2_000_000 else 1
+
+
+def _read(plan: Plan) -> tuple[list[tuple[str, str, str]], list[tuple[str, str, str, str]]]:
+    reader = ShardReader(plan)
+    rows, rejected = [], [(f.path, "read", f.error, "") for f in plan.files if f.error]
+    for shard in plan.shards():
+        for row in reader.read(shard).to_pylist():
+            if row["reason"] is None:
+                rows.append((row["sample_id"], row["text"], row["label"]))
+            else:
+                rejected.append((row["sample_id"], "read", row["reason"], row["text"] or ""))
+    return rows, rejected
+
+
+def _known(
+    rows: list[tuple[str, str, str]], labels: tuple[str, ...]
+) -> tuple[list[Any], list[tuple[str, str, str, str]]]:
+    known = set(labels)
+    bad = [
+        (i, "read", f"the label {label[:40]!r} is not one of {', '.join(labels[:10])}", text)
+        for i, text, label in rows
+        if label not in known
+    ]
+    return [r for r in rows if r[2] in known], bad
+
+
+def _schedule(config: TrainConfig, run: Run) -> tuple[int, int]:
+    """(epochs of pre-training, epochs of each round)"""
+    classifier = load_classifier(run.storage.local_copy("initial"))
+    defaults = getattr(classifier, "defaults", None)
+    total = 1
+    if defaults is not None:
+        per_epoch = max(1, -(-run.manifest["prepared"]["train"] // (config.batch_size or defaults.batch_size)))
+        total = max(1, min(defaults.epochs, defaults.steps // per_epoch))
+    pretrain = max(1, round(total / 3)) if config.pretrain_epochs is None else config.pretrain_epochs
+    return pretrain, config.epochs_per_round or max(1, round((total - pretrain) / config.rounds))
+
+
+def _rounds(config: TrainConfig, plan: Plan, run: Run, reporter: Reporter) -> None:
+    pretrain, per_round = _schedule(config, run)
+    if pretrain == 0 and config.loss != "original":
+        reporter.warn(
+            "with --pretrain-epochs 0 the first candidates are judged by a classifier that has learned nothing"
+        )
+    found, damaged = checkpoint.load(run.storage)
+    if damaged:
+        reporter.warn(f"checkpoint {', '.join(damaged)} is damaged; going on from the one before")
+    done = found.facts["round"] if found else -1
+    if found:
+        reporter.say(f"resuming after round {done}")
+    with connected(config.address):
+        workers, pools = _resources(config)
+        run.manifest |= {"pools": pools._asdict(), "workers": workers, "shards": config.rounds}
+        transfer = start_store(run.storage, config.max_staleness)
+        task = Task(
+            storage=run.storage, transfer=transfer, loss=config.loss, rounds=config.rounds, pretrain_epochs=pretrain,
+            epochs_per_round=per_round, online=config.online, patience=config.patience, calibrate=config.calibrate,
+            max_staleness=config.max_staleness, limit=config.stall_timeout,
+            options=TrainingOptions(
+                batch_size=config.batch_size, learning_rate=config.learning_rate, seed=config.seed,
+                threads=run.manifest["threads"],
+            ),
+        )  # fmt: skip
+        fit = _Fit(task, workers, pools)
+        try:
+            _drive(config, plan, run, pools, transfer, fit, done, reporter)
+        finally:
+            fit.leave()
+
+
+def _resources(config: TrainConfig) -> tuple[int, Pools]:
+    resources = ray.cluster_resources()
+    cpus, gpus = resources.get("CPU", 0.0), resources.get("GPU", 0.0)
+    nodes = sum(node["Alive"] for node in ray.nodes())
+    workers = config.workers if config.workers is not None else (max(1, int(gpus)) if gpus or nodes > 1 else 0)
+    left = cpus - workers
+    if left < 1:
+        raise RequestError(f"{workers} train workers leave {left:g} of {cpus:g} CPUs for the rest; use fewer --workers")
+    pools = fit_pools(left, 0.0 if gpus < 1 else gpus, config.generators, config.scorers)
+    return workers, pools._replace(scorer_gpus=min(pools.scorer_gpus, 0.5) if gpus else 0.0)
+
+
+class _Fit:
+    """The one Ray Train run, in a thread: `fit()` blocks."""
+
+    def __init__(self, task: Task, workers: int, pools: Pools) -> None:
+        os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")
+        self._folder = tempfile.TemporaryDirectory(prefix="epida-train-")
+        self.error: BaseException | None = None
+        gpu = pools.scorer_gpus > 0
+        trainer = ray.train.torch.TorchTrainer(
+            _loop,
+            train_loop_config={"task": task},
+            scaling_config=ray.train.ScalingConfig(
+                num_workers=workers, use_gpu=gpu, resources_per_worker={"CPU": 1, "GPU": 0.5} if gpu else {"CPU": 1}
+            ),
+            run_config=ray.train.RunConfig(
+                name=f"epida-{uuid.uuid4().hex}",
+                storage_path=self._folder.name,
+                failure_config=ray.train.FailureConfig(max_failures=MAX_FAILURES),
+            ),
+        )
+        self._thread = threading.Thread(target=self._fit, args=(trainer,), daemon=True, name="epida-train")
+        self._thread.start()
+
+    def _fit(self, trainer: ray.train.torch.TorchTrainer) -> None:
+        try:
+            trainer.fit()
+        except BaseException as error:
+            self.error = error
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    def check(self) -> None:
+        if self.error is not None:
+            raise RunError(_train_error(self.error))
+
+    def wait_briefly(self) -> None:
+        self._thread.join(0.2)
+
+    def leave(self) -> None:
+        self._thread.join(0.1)
+        self._folder.cleanup()
+
+
+def _loop(settings: dict[str, Any]) -> None:
+    train_rounds(settings["task"])
+
+
+def _train_error(error: BaseException) -> str:
+    """What went wrong in a train worker, without Ray's wrapping."""
+    for inner in (*getattr(error, "worker_failures", {}).values(), error.__cause__, error):
+        if isinstance(inner, BaseException):
+            while (deeper := getattr(inner, "cause", None) or inner.__cause__) is not None:
+                inner = deeper
+            if isinstance(inner, EpidaError):
+                return str(inner)
+    text = cause(error)
+    for marker in ("RunError: ", "RequestError: "):
+        if marker in text:
+            return text.rpartition(marker)[2]
+    return f"training failed: {text}"
+
+
+def _drive(
+    config: TrainConfig,
+    plan: Plan,
+    run: Run,
+    pools: Pools,
+    transfer: StoreTransfer,
+    fit: _Fit,
+    done: int,
+    reporter: Reporter,
+) -> None:
+    augmenting = config.loss != "original"
+    last = config.rounds if config.online else 1
+    ready = {int(name.removesuffix(".json")) for name in run.storage.names("rounds")} if augmenting else set()
+    left = [r for r in range(1, last + 1) if r not in ready and r > done] if augmenting else []
+    candidates = scorers = None
+    if left:
+        options = {
+            n: getattr(config, n)
+            for n in Job.__dataclass_fields__.keys() & AugmentConfig.model_fields.keys()
+            if hasattr(config, n)
+        }
+        job = Job(
+            **options
+            | {
+                "plan": plan, "storage": run.storage, "fingerprint": run.fingerprint, "model": "initial",
+                "labels": tuple(run.manifest["labels"]), "online": True,
+            }
+        )  # fmt: skip
+        transfer.start_round(left[0])
+        candidates = Candidates(job, transfer, pools, range(left[0], last + 1), config.stall_timeout)
+        scorers = Scorers(job, transfer, pools, config.stall_timeout)
+    shards = len(list(plan.shards()))
+    with reporter.track("train", config.rounds + 1, done + 1, unit="rounds") as tracker:
+        for round_ in range(max(done + 1, 0), config.rounds + 1):
+            if round_ in left:
+                assert candidates is not None and scorers is not None
+                version = version_for(round_, config.max_staleness)
+                if not _wait_for(version, transfer, fit, config.stall_timeout):
+                    break
+                transfer.start_round(round_)
+                _judge(config, run, round_, version, candidates, scorers, shards)
+            newest = _report(run, tracker, reporter)
+            if newest is not None and newest["stopped"]:
+                break
+        while fit.running:
+            fit.wait_briefly()
+            _report(run, tracker, reporter)
+        fit.check()
+    _report(run, None, reporter)
+
+
+def _wait_for(version: int, transfer: StoreTransfer, fit: _Fit, limit: float) -> bool:
+    """Until these weights are published; False when training has ended without them, as early stopping does."""
+    deadline = time.monotonic() + limit
+    while True:
+        fit.check()
+        try:
+            if ray.get(transfer.store.has.remote(version), timeout=60):
+                return True
+        except ray.exceptions.RayActorError:
+            pass
+        if not fit.running:
+            fit.check()
+            return False
+        if time.monotonic() > deadline:
+            raise RunError(f"training did not publish version {version} of the weights within {limit:.0f} s")
+
+
+def _judge(
+    config: TrainConfig, run: Run, round_: int, version: int, candidates: Candidates, scorers: Scorers, shards: int
+) -> None:
+    """Have a round's candidates judged, and say that it is done."""
+    began = time.perf_counter()
+    totals: Counter[str] = Counter()
+    seconds: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    busy: Counter[int] = Counter()
+    load: Counter[int] = Counter()
+    generators: set[int] = set()
+    for answer in scorers.judge(candidates.of_round(round_, shards), version):
+        counts = json.loads(answer["counts"])
+        if "error" in counts:
+            raise RunError(counts["error"])
+        for name in ("rows", "candidates", "kept", "rejected", "short", "s_div", "s_qua", "flips"):
+            totals[name] += counts[name]
+        seconds.update(counts["seconds"])
+        reasons.update(counts["reasons"])
+        busy[answer["pid"]] += answer["busy"]
+        load[answer["pid"]] += answer["load"]
+        generators.add(answer["generator_pid"])
+    if totals["rejected"] > config.max_rejected * totals["rows"]:
+        reason, count = reasons.most_common(1)[0]
+        raise RunError(
+            f"round {round_}: {totals['rejected']:,} of {totals['rows']:,} samples were set aside, more than "
+            f"--max-rejected {config.max_rejected:g} allows; the commonest reason ({count:,}): {reason}"
+        )
+    kept = max(1, totals["kept"])
+    facts = {n: totals[n] for n in ("rows", "candidates", "kept", "rejected", "short")}
+    facts |= {"s_div": totals["s_div"] / kept, "s_qua": totals["s_qua"] / kept, "flip_rate": totals["flips"] / kept}
+    facts |= {"judged_by_version": version, "scorer_pids": sorted(busy), "generator_pids": sorted(generators)}
+    facts["seconds"] = {k: round(v, 4) for k, v in seconds.items()} | {
+        "generate_wait": candidates.waited,
+        "judge": max(busy.values()),
+        "load_weights": max(load.values()),
+        "judge_wall": time.perf_counter() - began,
+    }
+    run.storage.write(ready_file(round_), json.dumps(facts).encode())
+
+
+def _report(run: Run, tracker: Tracker | None, reporter: Reporter) -> dict[str, Any] | None:
+    """Bring metrics.jsonl and the view up to the newest checkpoint."""
+    found, _ = checkpoint.load(run.storage)
+    if found is None:
+        return None
+    metrics = found.facts["metrics"]
+    if len(metrics) != run.manifest.get("rounds_done"):
+        lines = "".join(json.dumps(line) + "\n" for line in metrics)
+        run.storage.write("metrics.jsonl", lines.encode())
+        _tensorboard(run, metrics)
+        run.save(rounds_done=len(metrics), best_round=found.facts["best_round"])
+        if tracker is not None:
+            newest = metrics[-1]
+            tracker.update(
+                len(metrics),
+                f"round {newest['round']}: loss {newest['loss']:.3f}, dev macro-F1 {newest['dev_macro_f1']:.3f} "
+                f"(best {found.facts['best']['macro_f1']:.3f} in round {found.facts['best_round']})",
+            )
+    return found.facts
+
+
+def _tensorboard(run: Run, metrics: list[dict[str, Any]]) -> None:
+    """Events of the rounds that were not yet there, where TensorBoard is installed and the directory is local."""
+    if not run.storage.is_local:
+        return
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return
+    with SummaryWriter(run.storage.path("tensorboard")) as writer:
+        for line in metrics[run.manifest.get("rounds_done", 0) :]:
+            for name, value in line.items():
+                if isinstance(value, int | float) and not isinstance(value, bool) and name != "round":
+                    writer.add_scalar(name, value, line["round"])
+
+
+def _finish(config: TrainConfig, run: Run, reporter: Reporter) -> None:
+    """Restore the best weights, save the model, and test it once."""
+    found, _ = checkpoint.load(run.storage)
+    if found is None:
+        raise RunError("training ended without a checkpoint")
+    classifier = load_classifier(run.storage.local_copy("initial"))
+    classifier.load_state(found.part("best"))
+    with tempfile.TemporaryDirectory(prefix="epida-") as folder:
+        classifier.save(folder)
+        run.storage.upload(Path(folder), "model")
+        model_digest = directory_digest(Path(folder))
+    best = found.facts["best"]
+    reporter.say(f"best round {found.facts['best_round']}: dev macro-F1 {best['macro_f1']:.4f}")
+    test = None
+    if config.eval is not None:
+        test = evaluate_model(
+            run.storage.location + "/model", config.eval, config.text_column, config.label_column, config.encoding
+        )
+        reporter.say(f"test: accuracy {test['accuracy']:.4f}, macro-F1 {test['macro_f1']:.4f} on {test['rows']:,} rows")
+    metrics = found.facts["metrics"]
+    run.manifest["done"] = {
+        "shards": len(metrics),
+        **{n: sum(line.get(n, 0) for line in metrics) for n in ("rows", "candidates", "kept", "rejected", "short")},
+    }
+    seconds: Counter[str] = Counter()
+    for line in metrics:
+        seconds.update(
+            {k: v for k, v in line["seconds"].items() if k in ("generate", "score", "select", "write", "train")}
+        )
+    run.save(
+        status="finished", finished=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), model_digest=model_digest,
+        best={"round": found.facts["best_round"], **best}, test=test, seconds=dict(seconds), reasons={},
+    )  # fmt: skip
+
+
+def _result(run: Run) -> TrainResult:
+    found, _ = checkpoint.load(run.storage)
+    return TrainResult(run.storage.location, found.facts["metrics"] if found else [], run.manifest.get("test"))
+
+
+def _last_line(run: Run) -> str:
+    best = run.manifest["best"]
+    return f"best round {best['round']}, dev macro-F1 {best['macro_f1']:.4f}"

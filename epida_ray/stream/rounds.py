@@ -1,0 +1,141 @@
+"""Candidates for round after round, and the scorers that judge them; both live as long as the run."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import ray
+import ray.data
+
+from epida_ray.errors import RunError
+from epida_ray.stream.cluster import Pools
+from epida_ray.stream.shards import Generate, Job, Score, Work, bounded, cause, data_context, finish
+from epida_ray.stream.weights import StoreTransfer
+
+AHEAD = 2
+"""Rounds that generation may run ahead of training; more would take the cores that training needs."""
+
+
+def version_for(round_: int, staleness: int) -> int:
+    """The weights that judge a round: version 1 is the pre-trained one, version r + 1 is that after round r."""
+    return max(1, round_ - staleness)
+
+
+class GenerateAhead(Generate):
+    """Waits until its round is near enough; a generator that attacks the classifier waits for the round's weights."""
+
+    def __init__(self, job: Job, transfer: StoreTransfer, limit: float) -> None:
+        super().__init__(job)
+        self.transfer, self.limit = transfer, limit
+        self.version = 0
+
+    def __call__(self, block: pa.Table) -> pa.Table:
+        round_ = Work.of(block).round_
+        if self.classifier is None:
+            self.transfer.wait_for_round(round_ - AHEAD, self.limit)
+        elif self.version != (version := version_for(round_, self.transfer.staleness)):
+            self.classifier.load_state(self.transfer.fetch(version, self.limit))  # type: ignore[attr-defined]
+            self.version = version
+        made = super().__call__(block)
+        return made.append_column("generator_pid", pa.array([os.getpid()] * len(made)))
+
+
+class Scorer:
+    """Holds the classifier, loads the weights it is told to, judges a shard and writes what is kept."""
+
+    def __init__(self, job: Job, transfer: StoreTransfer, limit: float) -> None:
+        self.score = Score(job)
+        self.job, self.transfer, self.limit = job, transfer, limit
+        self.version = 0
+
+    def judge(self, block: pa.Table, work: Work, version: int) -> dict[str, Any]:
+        if Work.of(block) != work:
+            raise RunError(f"a block of {Work.of(block)} came where {work} was expected")
+        began = time.perf_counter()
+        if self.version != version:
+            self.score.classifier.load_state(self.transfer.fetch(version, self.limit))  # type: ignore[attr-defined]
+            self.version = version
+        loaded = time.perf_counter()
+        counts = finish(self.score(block), self.job, version)["counts"][0]
+        ended = time.perf_counter()
+        generator = block["generator_pid"][0].as_py()
+        times = {"load": loaded - began, "busy": ended - loaded}
+        return times | {"counts": counts, "pid": os.getpid(), "generator_pid": generator}
+
+
+class Scorers:
+    """The scorer actors. A killed one is restarted by Ray and does its shard again."""
+
+    def __init__(self, job: Job, transfer: StoreTransfer, pools: Pools, limit: float) -> None:
+        actor = ray.remote(
+            num_cpus=pools.scorer_cpus, num_gpus=pools.scorer_gpus, max_restarts=-1, max_task_retries=-1
+        )(Scorer)
+        self.limit = limit
+        self.actors = [actor.remote(job, transfer, limit) for _ in range(pools.scorers)]
+
+    def judge(self, blocks: Iterator[tuple[Work, Any]], version: int) -> Iterator[dict[str, Any]]:
+        """Results in any order; each actor has at most two shards waiting, so that nothing piles up."""
+        waiting: dict[Any, int] = {}
+        load = [0] * len(self.actors)
+        for work, block in blocks:
+            while min(load) >= 2:
+                yield self._next(waiting, load)
+            number = load.index(min(load))
+            waiting[self.actors[number].judge.remote(block, work, version)] = number
+            load[number] += 1
+        while waiting:
+            yield self._next(waiting, load)
+
+    def _next(self, waiting: dict[Any, int], load: list[int]) -> dict[str, Any]:
+        ready, _ = ray.wait(list(waiting), timeout=self.limit)
+        if not ready:
+            raise RunError(f"a scorer did not answer within {self.limit:.0f} s; --stall-timeout sets the limit")
+        load[waiting.pop(ready[0])] -= 1
+        try:
+            return ray.get(ready[0], timeout=60)
+        except ray.exceptions.RayError as error:
+            raise RunError(f"a scorer failed: {cause(error)}") from error
+
+
+class Candidates:
+    """One Ray Data execution that generates for all rounds, in order, ahead of its use."""
+
+    def __init__(self, job: Job, transfer: StoreTransfer, pools: Pools, rounds: range, limit: float) -> None:
+        self.work = [Work(r, *shard) for r in rounds for shard in job.plan.shards()]
+        context = data_context()
+        context.execution_options.preserve_order = True
+        size = max(1, min(pools.generators, len(self.work)))
+        with ray.data.DataContext.current(context):
+            items = [w._asdict() for w in self.work]
+            data = ray.data.from_items(items, override_num_blocks=len(items)).map_batches(
+                GenerateAhead,
+                fn_constructor_args=(job, transfer, limit),
+                batch_format="pyarrow",
+                batch_size=None,
+                compute=ray.data.ActorPoolStrategy(min_size=1, max_size=size, initial_size=size),
+                num_cpus=pools.generator_cpus,
+            )
+            self._blocks = zip(self.work, bounded(_block_references(data), limit, "round's candidates"), strict=True)
+        self.waited = 0.0
+
+    def of_round(self, round_: int, shards: int) -> Iterator[tuple[Work, Any]]:
+        """(work, reference to the block) of each shard of the round, which must be the next one."""
+        self.waited = 0.0
+        for _ in range(shards):
+            began = time.perf_counter()
+            work, block = next(self._blocks)
+            self.waited += time.perf_counter() - began
+            if work.round_ != round_:
+                raise RunError(f"candidates of round {work.round_} came where round {round_} was expected")
+            yield work, block
+
+
+def _block_references(data: ray.data.Dataset) -> Iterator[Any]:
+    """The one place that uses this developer API: blocks as they are finished, without fetching them."""
+    for bundle in data.iter_internal_ref_bundles():
+        for entry in bundle.blocks:
+            yield entry.ref
