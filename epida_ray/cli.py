@@ -250,6 +250,51 @@ def status(directory: Annotated[str, typer.Argument(metavar="DIR", help="Directo
 
 
 @app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An experiment, or `list` for their names.")],
+    data_dir: Annotated[str | None, typer.Option(metavar="D", help="Has DATASET/train.* and test.* in it.")] = None,
+    output: Annotated[str | None, typer.Option("--output", "-o", metavar="DIR", help="Tables go to DIR/NAME.")] = None,
+    quick: Annotated[bool, typer.Option(help="The shape of the answer in minutes: 2 seeds, little training.")] = False,
+    full: Annotated[bool, typer.Option(help="The whole grid.")] = False,
+    seeds: Annotated[int, typer.Option(help="How many seeds, from 0 on.")] = 5,
+    protocol: Annotated[str, typer.Option(help="dev, or paper: the best test score, as the authors select.")] = "dev",
+    classifier: Annotated[str, typer.Option(help="See `epida list classifiers`.")] = "cnn",
+    generator: Annotated[list[str] | None, typer.Option(help="See `epida list generators`. May be repeated.")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option(metavar="DATASET:SIZE", help="Such as trec:1% or mine:60. May be repeated.")
+    ] = None,
+    clean: Annotated[bool, typer.Option(help="Clean the texts as the paper does.")] = False,
+    address: Annotated[str | None, typer.Option(help="Ray to run on: local, auto or HOST:PORT.")] = None,
+) -> None:
+    """One table or figure of the paper, on its data or on your own, with the paper's numbers beside it."""
+    from epida_ray.evaluate.experiments import EXPERIMENTS, make_options
+
+    if name == "list":
+        for experiment in EXPERIMENTS.values():
+            typer.echo(f"{experiment.name:15} {experiment.title}")
+        return
+    if data_dir is None or output is None:
+        raise RequestError("--data-dir D and --output DIR are both needed")
+    options = make_options(
+        seeds=seeds, quick=quick, full=full, protocol=protocol, classifier=classifier, generators=generator or (),
+        settings=setting or (), clean=clean,
+    )  # fmt: skip
+    from epida_ray.stream.experiments import reproduce as run_experiment
+
+    folder = run_experiment(name, data_dir, output, options, address=address, reporter=Reporter())
+    typer.echo((folder / "table.md").read_text(encoding="utf-8"))
+    typer.echo(f"results: {folder}; `epida report {folder}` shows them in a browser")
+
+
+@app.command()
+def report(directory: Annotated[str, typer.Argument(metavar="DIR", help="Directory of a run.")]) -> None:
+    """Write DIR/report.html, which shows a run of augment, train or reproduce without a network."""
+    from epida_ray.evaluate.report import write_report
+
+    typer.echo(write_report(directory))
+
+
+@app.command()
 def demo(
     output: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="Where the files go.")] = "epida-demo",
 ) -> None:
