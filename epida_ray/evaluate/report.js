@@ -166,14 +166,14 @@ function lines(title, series) {
   const chart = svg("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, width, height, role: "img" });
   for (const v of [y0, (y0 + y1) / 2, y1]) {
     chart.append(svg("line", { x1: pad, x2: width - 12, y1: py(v), y2: py(v), stroke: color("--line") }));
-    chart.append(svg("text", { x: pad - 4, y: py(v) + 4, "text-anchor": "end" }, Math.abs(v) >= 1000 ? v.toFixed(0) : String(Number(v.toPrecision(3)))));
+    chart.append(svg("text", { x: pad - 4, y: py(v) + 4, "text-anchor": "end" }, Math.abs(v) >= 1000 ? v.toFixed(0) : String(Number(v.toFixed(3)))));
   }
   chart.append(svg("text", { x: px(x0), y: height - 8 }, String(x0)), svg("text", { x: px(x1), y: height - 8, "text-anchor": "end" }, `round ${x1}`));
   series.forEach(([, points], i) => {
     chart.append(svg("polyline", { points: points.map((p) => `${px(p[0])},${py(p[1])}`).join(" "), fill: "none", stroke: COLORS[i % COLORS.length], "stroke-width": 2 }));
     for (const p of points) chart.append(svg("circle", { cx: px(p[0]), cy: py(p[1]), r: 2.5, fill: COLORS[i % COLORS.length] }));
   });
-  return h("figure", {}, h("h3", {}, title), chart, legend(...series.map(([name], i) => [name, COLORS[i % COLORS.length]])));
+  return h("figure", { style: `max-width:${width}px` }, h("h3", {}, title), chart, legend(...series.map(([name], i) => [name, COLORS[i % COLORS.length]])));
 }
 
 document.title = data.title;

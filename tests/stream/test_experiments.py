@@ -7,7 +7,7 @@ from epida_ray.errors import RequestError, RunError
 from epida_ray.evaluate.experiments import EXPERIMENTS, Options
 from epida_ray.stream.experiments import reproduce
 
-FAST = ("normalization", "error-distance")
+FAST = ("normalization", "replacement")
 
 
 def check(folder, name):
