@@ -84,7 +84,7 @@ def estimate(sentences: Iterable[Sequence[str]], order: int = 5) -> list[dict[Gr
         if n == 1:
             # <unk> is a word that was never seen; <s> is given, never predicted
             uniform = weights[()] / (len(counts) + 1)
-            table = {(UNKNOWN,): uniform, (BEGIN,): 1.0}
+            table: dict[Gram, float] = {(UNKNOWN,): uniform, (BEGIN,): 1.0}
             table |= {gram: (c - discount[min(c, 3)]) / totals[()] + uniform for gram, c in counts.items()}
         else:
             lower = {gram: entry.probability for gram, entry in tables[-1].items()}

@@ -72,7 +72,7 @@ def report_data(storage: Storage) -> dict[str, Any]:
         "rejected": _rejected(storage, manifest),
     }
     if kept is not None:
-        shown = kept.filter(pa.compute.greater(kept["rank"], 0))
+        shown = kept.filter(pa.array(kept["rank"].to_numpy() > 0))
         total = manifest.get("done", {}).get("kept", len(shown))
         data["kept"] = _columns(shown) | {"total": max(total, len(shown))}
         source = (
@@ -145,8 +145,10 @@ def _even_share(sizes: Sequence[int], limit: int) -> list[int]:
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[list[str], list[int]]:
-    encoded = column.cast(pa.string()).fill_null("").combine_chunks().dictionary_encode()
-    return encoded.dictionary.to_pylist(), encoded.indices.to_pylist()
+    """The distinct values, and for every row which of them it has."""
+    found: dict[str, int] = {}
+    codes = [found.setdefault("" if v is None else str(v), len(found)) for v in column.to_pylist()]
+    return list(found), codes
 
 
 def _rounded(column: pa.ChunkedArray) -> list[float]:
@@ -165,15 +167,20 @@ def _columns(table: pa.Table) -> dict[str, Any]:
 
 
 def _scatter(table: pa.Table, with_dropped: bool) -> dict[str, Any]:
-    rows = np.linspace(0, len(table) - 1, min(len(table), MAX_POINTS)).astype(int) if len(table) else np.empty(0, int)
-    part = table.take(pa.array(rows))
+    part = table.take(pa.array(_spread(len(table), MAX_POINTS)))
     return {
         "s_div": _rounded(part["s_div"]),
         "s_qua": _rounded(part["s_qua"]),
-        "kept": [int(k) for k in part["kept"].to_pylist()],
-        "text": [t[:160] for t in part["text"].to_pylist()],
+        "kept": part["kept"].to_numpy().astype(int).tolist(),
+        "text": [str(t)[:160] for t in part["text"].to_pylist()],
         "with_dropped": with_dropped,
     }
+
+
+def _spread(size: int, count: int) -> list[int]:
+    """At most `count` of the numbers below `size`, evenly."""
+    step = max(1.0, size / count)
+    return [int(i * step) for i in range(min(size, count))]
 
 
 def _groups(table: pa.Table) -> Iterator[tuple[int, int]]:
@@ -188,7 +195,7 @@ def _groups(table: pa.Table) -> Iterator[tuple[int, int]]:
 
 def _examples(table: pa.Table) -> list[dict[str, Any]]:
     groups = list(_groups(table))
-    chosen = np.unique(np.linspace(0, len(groups) - 1, min(len(groups), EXAMPLES)).astype(int)) if groups else []
+    chosen = _spread(len(groups), EXAMPLES)
     examples = []
     for number in chosen:
         start, end = groups[number]
@@ -237,14 +244,14 @@ def _map(storage: Storage, table: pa.Table, with_dropped: bool, m: int) -> dict[
     if not hasattr(classifier, "embed"):
         return {"missing": "The run's classifier does not give hidden states."}
     groups = list(_groups(table))
-    chosen = np.unique(np.linspace(0, len(groups) - 1, min(len(groups), MAP_ORIGINALS)).astype(int)) if groups else []
+    chosen = _spread(len(groups), MAP_ORIGINALS)
     texts: list[str] = []
     classes: list[int] = []
     names, codes = _codes(table["label"])
     panels: dict[str, list[int]] = {"kept": []}
     if with_dropped:
         panels |= {"REM only": [], "CEM only": []}
-    all_texts, sources = table["text"].to_pylist(), table["source_text"].to_pylist()
+    all_texts, sources = ([str(t) for t in table[c].to_pylist()] for c in ("text", "source_text"))
     kept, s_div, s_qua = (table[c].to_numpy() for c in ("kept", "s_div", "s_qua"))
     originals: list[int] = []
     for number in chosen:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from html import escape
@@ -17,6 +18,8 @@ from epida_ray.storage import Storage
 
 BASELINES = ("none", "random EDA", "1: none", "2: DA", "3: DA, online")
 RESAMPLES = 10_000
+STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
+"""Two-sided 95% points of Student's t for 1, 2, … degrees of freedom."""
 FEW = 4
 """With fewer seeds than this an interval says nothing."""
 PROTOCOLS = {
@@ -53,11 +56,18 @@ class Difference(NamedTuple):
 
 
 def paired_difference(a: Sequence[float], b: Sequence[float]) -> Difference:
-    """a − b, resampled over the seeds. With few of them such an interval is too narrow rather than too wide."""
+    """a − b, resampled over the seeds.
+
+    The plain percentile interval of five numbers covers the truth too rarely, so its quantiles are moved outward until,
+    for normal differences, it is as wide as Student's (the expanded percentile interval of Hesterberg 2015).
+    """
     differences = np.asarray(a, float) - np.asarray(b, float)
-    draws = np.random.default_rng(0).integers(len(differences), size=(RESAMPLES, len(differences)))
-    low, high = np.quantile(differences[draws].mean(axis=1), [0.025, 0.975])
-    return Difference(float(differences.mean()), float(low), float(high), len(differences))
+    n = len(differences)
+    draws = np.random.default_rng(0).integers(n, size=(RESAMPLES, n))
+    reach = math.sqrt(n / (n - 1)) * STUDENT[min(n - 1, len(STUDENT)) - 1]
+    tail = 0.5 * math.erfc(reach / math.sqrt(2))
+    low, high = np.quantile(differences[draws].mean(axis=1), [tail, 1 - tail])
+    return Difference(float(differences.mean()), float(low), float(high), n)
 
 
 class Results:

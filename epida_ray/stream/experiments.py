@@ -76,7 +76,7 @@ def _run(
     missing: dict[str, Trial], data: dict[str, Dataset], storage: Storage, options: Options, reporter: Reporter,
     failures: dict[str, str],
 ) -> None:  # fmt: skip
-    cpus = int(ray.cluster_resources().get("CPU", 0))
+    cpus = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
     if cpus < 1:
         raise RequestError("this Ray has no CPU; one is the least that a trial needs")
     shared = {name: ray.put(d) for name, d in data.items()}
