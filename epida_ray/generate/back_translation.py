@@ -148,8 +148,13 @@ def _marian(there: str, back: str, batch_size: int) -> RoundTrip:
         order = sorted(range(len(texts)), key=lambda k: len(texts[k]))
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
-            inputs = tokenizer([texts[k] for k in batch], return_tensors="pt", padding=True, truncation=True)
-            inputs = inputs.to(model.device)
+            inputs = tokenizer(
+                [texts[k] for k in batch],
+                return_tensors="pt",
+                padding=True,
+                truncation=True,
+                return_token_type_ids=False,
+            ).to(model.device)
             with torch.inference_mode():
                 made = model.generate(**inputs, max_new_tokens=2 * inputs["input_ids"].shape[1] + 16)
             done.update(zip(batch, tokenizer.batch_decode(made, skip_special_tokens=True), strict=True))

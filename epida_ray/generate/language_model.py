@@ -106,8 +106,12 @@ def _local(model: str, temperature: float, top_p: float) -> Write:
         if tokenizer.chat_template:
             message: list[dict[str, str]] = [{"role": "user", "content": prompt}]
             prompt = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
-        inputs = tokenizer(prompt, return_tensors="pt", add_special_tokens=not tokenizer.chat_template)
-        inputs = inputs.to(network.device)
+        inputs = tokenizer(
+            prompt,
+            return_tensors="pt",
+            add_special_tokens=not tokenizer.chat_template,
+            return_token_type_ids=False,
+        ).to(network.device)
         size = inputs["input_ids"].shape[1]
         with seeded(seed), torch.inference_mode():
             made = network.generate(

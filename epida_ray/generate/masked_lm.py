@@ -81,7 +81,7 @@ class MaskedLM:
         allowed[sorted(self._words)] = 0.0
         self._bias = allowed.to(self._model.device)
         limit = getattr(self._model.config, "max_position_embeddings", 512)
-        self._window = max(8, min(512, limit) - 2)
+        self._window = max(8, (min(512, limit) - 2) // 8 * 8)
 
     def generate(self, samples: Sequence[Sample], n: int, seeds: Sequence[int]) -> list[Candidates | Rejected]:
         answers: list[Candidates | Rejected | None] = [None] * len(samples)
