@@ -202,6 +202,46 @@ def evaluate(
         console.print(f"{result['rejected']:,} rows left out: {result['reason']}", markup=False)
 
 
+@app.command()
+def preview(
+    text: Annotated[str, typer.Argument(help="The text to rewrite.")],
+    generator: Annotated[str, typer.Option(help="What rewrites it; see `epida list generators`.")] = "eda",
+    generator_arg: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Argument of the generator. May be repeated.")
+    ] = None,
+    classifier: Annotated[str | None, typer.Option(metavar="DIR", help="Saved model that judges the rewrites.")] = None,
+    label: Annotated[str | None, typer.Option(help="The text's label, with --classifier.")] = None,
+    m: Annotated[int, typer.Option("-m", min=1, help="Rewrites to keep.")] = 3,
+    k: Annotated[int, typer.Option("-k", min=1, help="Amplification: K·m rewrites are made.")] = 3,
+    select: Annotated[str, typer.Option(help="How candidates are judged.")] = "rem+cem",
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same rewrites.")] = 0,
+) -> None:
+    """What a generator does to a sentence, before anyone starts a large job.
+
+    With a classifier and the label also the scores and the picks.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from epida_ray.preview import preview as make_preview
+    from epida_ray.progress import printable
+
+    shown = make_preview(
+        text, generator=generator, generator_args=dict(_key_value(pair) for pair in generator_arg or ()),
+        classifier=classifier, label=label, m=m, k=k, select=select, seed=seed,
+    )  # fmt: skip
+    scored = shown.scores is not None
+    table = Table(
+        *(["kept"] if scored else []), "candidate", "made by", *(["s_div", "s_qua", "s_tot"] if scored else [])
+    )
+    for number, (candidate, operation) in enumerate(zip(shown.texts, shown.operations, strict=True)):
+        cells = [printable(candidate, 200), operation]
+        if shown.scores is not None:
+            cells = ["✓" if number in shown.kept else "", *cells, *(f"{s:.2f}" for s in shown.scores[number])]
+        table.add_row(*cells)
+    Console().print(table)
+
+
 @app.command("list")
 def list_plugins(
     kind: Annotated[str, typer.Argument(metavar="generators|classifiers|selectors", help="What to list.")],
