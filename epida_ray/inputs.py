@@ -186,6 +186,7 @@ def _inspect(filesystem: pafs.FileSystem, root: str, name: str, columns: Columns
             if format_ == "parquet":
                 metadata = pq.ParquetFile(file)
                 header: Sequence[str] = metadata.schema_arrow.names
+                _check_types(metadata.schema_arrow, columns)
                 found = InputFile(**base, rows=metadata.metadata.num_rows)
             else:
                 found, header = _scan(file, base, encoding)
@@ -213,6 +214,15 @@ def _check_columns(name: str, header: Sequence[str], columns: Columns) -> None:
             raise RequestError(f"{name} has no column {column!r}; it has {', '.join(map(repr, header))}; use {option}")
         if counts[column] > 1:
             raise RequestError(f"{name} has {counts[column]} columns named {column!r}; rename all but one")
+
+
+def _check_types(schema: pa.Schema, columns: Columns) -> None:
+    """Extension types run code of whoever registered them, and Ray Data's unpickles: none is read."""
+    for column in schema:
+        if column.name in (columns.text, columns.label, columns.id) and isinstance(column.type, pa.BaseExtensionType):
+            raise ValueError(
+                f"column {column.name!r} has the type {column.type.extension_name}; store it as plain strings"
+            )
 
 
 def _scan(file: Any, base: dict[str, Any], encoding: str) -> tuple[InputFile, Sequence[str]]:
@@ -320,6 +330,7 @@ class ShardReader:
                 self._group = (shard.file, i, handle.read_row_group(i, columns=wanted, use_threads=False))
             pieces.append(self._group[2].slice(low - bounds[i], high - low))
         table = pa.concat_tables(pieces)
+        _check_types(table.schema, columns)
         labels = _label_strings(table[columns.label])
         ids = None if columns.id is None else _as_strings(table[columns.id]).to_pylist()
         texts, reasons = _text_values(table[columns.text])

@@ -7,10 +7,11 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import ray
+from ray._private import ray_constants
 
 from epida_ray.errors import RequestError, RunError
 
@@ -31,9 +32,9 @@ def connected(address: str | None) -> Iterator[None]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    local = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"} if target == "local" else {}
+    local = {"include_dashboard": False} if target == "local" else {}
     try:
-        with _silenced():
+        with _silenced(), _loopback() if local else nullcontext():
             ray.init(address=target, log_to_driver=False, logging_level=logging.ERROR, **local)
     except (ConnectionError, ValueError, TimeoutError) as error:
         reason = " ".join(str(error).split())[:200]
@@ -72,6 +73,19 @@ def _sigterm_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _loopback() -> Iterator[None]:
+    """A Ray that is started inside listens on 127.0.0.1 only, which giving it that address does not achieve."""
+    name, before = ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR, ray_constants.ENABLE_RAY_CLUSTER
+    kept = os.environ.get(name)
+    os.environ[name], ray_constants.ENABLE_RAY_CLUSTER = "0", False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+        os.environ.pop(name) if kept is None else os.environ.update({name: kept})
 
 
 @contextmanager
