@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import ray
 
 from epida_ray.classify import CLASSIFIERS
 from epida_ray.classify import load as load_classifier
@@ -96,7 +97,7 @@ def _work(
     saved = time.monotonic()
     with connected(config.address), reporter.track("augment", plan.rows, run.counts.rows) as tracker:
         pools = size_pools(config.generators, config.scorers)
-        run.manifest["pools"] = pools._asdict()
+        run.save(pools=pools._asdict(), driver=ray.util.get_node_ip_address())
         try:
             for counts in run_shards(job, left, pools, config.stall_timeout):
                 run.counts.add(counts)

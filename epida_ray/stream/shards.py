@@ -403,6 +403,7 @@ def data_context() -> ray.data.DataContext:
     context = ray.data.DataContext.get_current().copy()
     context.enable_progress_bars = False
     context.target_max_block_size = None
+    context.raise_original_map_exception = True
     return context
 
 
