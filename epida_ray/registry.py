@@ -40,7 +40,7 @@ class Registry:
 
     def create(self, name: str, /, **arguments: Any) -> Any:
         """Make the plug-in `name` with these arguments, or raise a RequestError that says what to do."""
-        factory, first = self._find(name)
+        factory, first = self.find(name)
         try:
             return factory(*first, **arguments)
         except TypeError as error:
@@ -64,13 +64,14 @@ class Registry:
     def _entry_points(self) -> dict[str, EntryPoint]:
         return {p.name: p for p in entry_points(group=f"epida_ray.{self.kind}s") if p.name not in self.builtins}
 
-    def _find(self, name: str) -> tuple[Any, tuple[str, ...]]:
+    def find(self, name: str) -> tuple[Any, tuple[str, ...]]:
+        """The factory behind `name`, and the arguments that the name itself carries."""
         head, colon, rest = name.partition(":")
         builtin = self.builtins.get(name) or self.builtins.get(head)
         if builtin is not None and builtin.family == bool(colon):
             if missing := _missing(builtin):
                 raise RequestError(f"{self.kind} {name!r} cannot be used: {missing}")
-            return _load(builtin.target), ((rest,) if builtin.family else ())
+            return load_target(builtin.target), ((rest,) if builtin.family else ())
         point = self._entry_points().get(name)
         if point is not None:
             try:
@@ -79,7 +80,7 @@ class Registry:
                 raise RequestError(f"{self.kind} {name!r} ({point.value}) cannot be imported: {error}") from error
         if colon and builtin is None:
             try:
-                return _load(name), ()
+                return load_target(name), ()
             except (ImportError, AttributeError) as error:
                 raise RequestError(f"{self.kind} {name!r} cannot be imported: {error}") from error
         known = ", ".join(row.name for row in self.listing())
@@ -93,6 +94,7 @@ def _missing(builtin: Builtin) -> str:
     return f"{', '.join(absent)} not installed; pip install 'epida-ray[{builtin.extra}]'"
 
 
-def _load(target: str) -> Any:
+def load_target(target: str) -> Any:
+    """What `module:attribute` names."""
     module, _, attribute = target.partition(":")
     return getattr(importlib.import_module(module), attribute)

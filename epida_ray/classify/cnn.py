@@ -120,11 +120,13 @@ class CNN:
     # Weights
 
     def state(self) -> dict[str, np.ndarray]:
-        """All that training changes, as float32 arrays."""
-        return {key: value.copy() for key, value in self._state.items()}
+        """All that training changes, as float32 arrays, and the temperature."""
+        state = {key: value.copy() for key, value in self._state.items()}
+        return state | {"temperature": np.array(self.temperature, np.float32)}
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        self._state = saving.checked_state(state, self._shapes())
+        self._state = saving.checked_state({k: v for k, v in state.items() if k != "temperature"}, self._shapes())
+        self.temperature = float(state.get("temperature", self.temperature))
         kernel = [self._state[f"conv{w}.weight"] for w in self.filters]
         # [channels, dimension, width] -> columns ordered by (width, position, channel)
         self._filters = np.ascontiguousarray(
@@ -214,7 +216,7 @@ class WordTable:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def batch(self, rows: np.ndarray) -> tuple[torch.Tensor, ...]:
+    def batch(self, rows: np.ndarray) -> dict[str, torch.Tensor]:
         """The module's arguments for these texts."""
         import torch
 
@@ -225,7 +227,8 @@ class WordTable:
         used[0] = True
         used[words] = True
         number = np.cumsum(used, dtype=np.int32) - 1
-        return torch.from_numpy(number[words]), torch.from_numpy(offsets), torch.from_numpy(self.vectors[used])
+        arrays = {"words": number[words], "offsets": offsets, "vectors": self.vectors[used]}
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
 def _grown(array: np.ndarray, rows: int) -> np.ndarray:

@@ -219,3 +219,40 @@ def pool_gradient(words, offsets, vectors, widths, channels, where, upstream, gr
                             for d in range(n):
                                 out[b + d] += g * table[a + d]
             first += np.uint64(width * channels)
+
+
+@njit(cache=True, nogil=True)
+def linear(columns, offsets, idf, weight, bias, temperature, probabilities):  # type: ignore[no-untyped-def]
+    """softmax((x @ weight + bias) / temperature) where x is a text's idf-weighted columns, scaled to length one."""
+    classes = bias.size
+    logits = np.empty(classes, np.float32)
+    for i in range(offsets.size - 1):
+        logits[:] = np.float32(0.0)
+        norm = 0.0
+        for k in range(offsets[i], offsets[i + 1]):
+            j = columns[k]
+            if j >= 0:
+                v = idf[j]
+                norm += v * v
+                for c in range(classes):
+                    logits[c] += v * weight[j, c]
+        scale = np.float32(1.0 / math.sqrt(norm)) if norm > 0.0 else np.float32(0.0)
+        top = np.float32(-np.inf)
+        for c in range(classes):
+            logits[c] = (logits[c] * scale + bias[c]) / temperature
+            top = max(top, logits[c])
+        total = np.float32(0.0)
+        for c in range(classes):
+            logits[c] = np.float32(math.exp(logits[c] - top))
+            total += logits[c]
+        for c in range(classes):
+            probabilities[i, c] = logits[c] / total
+
+
+@njit(cache=True, nogil=True)
+def gather_rows(into, of, values, table, out):  # type: ignore[no-untyped-def]
+    """out[into[k]] += values[k] * table[of[k]] for every k in turn: a sparse matrix times a dense one."""
+    for k in range(into.size):
+        a, b, v = into[k], of[k], values[k]
+        for c in range(table.shape[1]):
+            out[a, c] += v * table[b, c]

@@ -79,7 +79,9 @@ def check_safetensors(path: Path) -> None:
         raise RequestError(f"{path} is a pickle, not safetensors, and is not loaded; save the model as safetensors")
 
 
-def checked_labels(labels: Sequence[str]) -> tuple[str, ...]:
+def checked_labels(labels: Sequence[str] | None) -> tuple[str, ...]:
+    if labels is None:
+        raise RequestError("this classifier needs to know its classes; declare the labels")
     names = tuple(labels)
     if isinstance(labels, str) or not all(isinstance(label, str) for label in names):
         raise RequestError("class labels must be a sequence of strings")

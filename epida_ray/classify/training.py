@@ -132,9 +132,9 @@ class Trainer:
         self.device = torch.device(device)
         self.rank, self.world = rank, world
         self.module = classifier.module().to(self.device)
-        self.model = wrap(self.module) if wrap else self.module
         assert self.options.learning_rate is not None and self.options.weight_decay is not None
         groups = classifier.parameter_groups(self.module, self.options.learning_rate, self.options.weight_decay)
+        self.model = wrap(self.module) if wrap else self.module  # after the groups: they may freeze parameters
         self.optimizer = torch.optim.AdamW(groups, fused=True)
         self._rates = [group["lr"] for group in self.optimizer.param_groups]
         self.epoch = 0
@@ -167,7 +167,8 @@ class Trainer:
             group["lr"] = rate * self._schedule()
         with _seeded(self.options.seed, self.epoch, self.step, self.rank, self.device):
             with torch.autocast("cuda", torch.bfloat16, enabled=self.device.type == "cuda"):
-                logits = self.model(*(x.to(self.device) for x in groups.table.batch(rows)))
+                output = self.model(**{k: v.to(self.device) for k, v in groups.table.batch(rows).items()})
+            logits = getattr(output, "logits", output)  # a transformer answers with an object that holds them
             losses = F.cross_entropy(logits.float(), labels, reduction="none") * weights
             # every rank's mean is over the global batch, and the ranks' gradients are averaged
             loss = losses.sum() * (self.world / len(batch))

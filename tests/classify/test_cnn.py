@@ -38,7 +38,7 @@ def plain(classifier: CNN, texts: list[str]) -> np.ndarray:
     module = classifier.module().eval()
     with torch.inference_mode():
         table = classifier.table(texts).batch(np.arange(len(texts)))
-        features = torch.relu(module.convolved(*table))
+        features = torch.relu(module.convolved(**table))
         return torch.softmax(module.linear(features) / classifier.temperature, dim=1).numpy()
 
 
@@ -126,7 +126,7 @@ def test_embed_gives_the_pooled_features(cnn):
     assert features.shape == (2, 300)
     module = cnn.module().eval()
     with torch.inference_mode():
-        expected = torch.relu(module.convolved(*cnn.table(texts).batch(np.arange(2)))).numpy()
+        expected = torch.relu(module.convolved(**cnn.table(texts).batch(np.arange(2)))).numpy()
     np.testing.assert_allclose(features, expected, atol=1e-5)
 
 
@@ -137,7 +137,7 @@ def test_gradient_equals_the_convolutions(cnn):
     for path in ("pooled", "convolved"):
         module = cnn.module()
         weights = torch.linspace(-1, 1, 1500).reshape(5, 300)
-        features = getattr(module, path)(*batch)
+        features = getattr(module, path)(**batch)
         (features * weights).sum().backward()
         gradients.append([features.detach()] + [p.grad for n, p in module.named_parameters() if n.startswith("conv")])
     for ours, theirs in zip(*gradients, strict=True):

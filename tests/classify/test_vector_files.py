@@ -50,7 +50,9 @@ def test_a_saved_model_finds_its_vectors_or_says_what_is_missing(path, tmp_path)
     if path.suffix == ".npy":
         np.save(path, TABLE + 1)
     else:
-        path.write_bytes(text().replace(b"bad", b"worse") if path.suffix == ".txt" else binary().replace(b"bad", b"sad"))
+        path.write_bytes(
+            text().replace(b"bad", b"worse") if path.suffix == ".txt" else binary().replace(b"bad", b"sad")
+        )
     with pytest.raises(RequestError, match="other word vectors"):
         load(tmp_path / "model")
     path.unlink()
