@@ -64,7 +64,7 @@ class InputFile(BaseModel):
     error: str = ""
     header: tuple[str, ...] = ()
     offsets: tuple[int, ...] = ()
-    """Byte offsets of every 64th row and of the end, for CSV and JSONL."""
+    """Byte offsets of the first row of each shard and of the end, for CSV and JSONL."""
 
 
 class Shard(NamedTuple):
@@ -117,13 +117,14 @@ def plan_inputs(location: str, columns: Columns, encoding: str = "utf-8") -> Pla
     rows = sum(f.rows for f in good)
     if rows == 0:
         raise RequestError(f"{location} has no rows")
+    shard_rows = _shard_rows(rows)
     plan = Plan(
         root=root if isinstance(filesystem, pafs.LocalFileSystem) else url_of(location, root),
-        files=tuple(files),
+        files=tuple(_offsets_of_shards(f, shard_rows) for f in files),
         columns=columns,
         encoding=encoding,
         label_type=_label_type(filesystem, root, good[0], columns, encoding),
-        shard_rows=_shard_rows(rows),
+        shard_rows=shard_rows,
     )
     if columns.id is not None:
         _check_ids(plan)
@@ -136,6 +137,14 @@ def _shard_rows(rows: int) -> int:
     while size < 16_384 and size * 32 < rows:
         size *= 2
     return size
+
+
+def _offsets_of_shards(file: InputFile, shard_rows: int) -> InputFile:
+    """Of the offsets that the scan noted, those that are needed; a plan stays small however long the file is."""
+    offsets = file.offsets[:: shard_rows // _STEP]
+    if offsets and offsets[-1] != file.bytes:
+        offsets += (file.bytes,)
+    return file.model_copy(update={"offsets": offsets})
 
 
 def _find(location: str) -> tuple[pafs.FileSystem, str, list[str]]:
@@ -337,8 +346,8 @@ class ShardReader:
         return ids, texts, labels, reasons
 
     def _lines(self, shard: Shard, file: InputFile) -> tuple[list | None, list, list, list]:
-        begin = file.offsets[shard.start // _STEP]
-        last = -(-shard.stop // _STEP)
+        begin = file.offsets[shard.start // self.plan.shard_rows]
+        last = -(-shard.stop // self.plan.shard_rows)
         end = file.offsets[last] if last < len(file.offsets) else file.bytes
         with self._open(shard) as handle:
             data = bytes(handle.read_at(end - begin, begin))

@@ -100,7 +100,19 @@ def test_jsonl_odd_rows_each_get_their_reason(tmp_path: Path) -> None:
     path.write_text("\n".join(lines))
     reasons = [r["reason"] for r in read_all(path)]
     assert reasons[0] is None and reasons[9] is None
-    expected = ["", "Unicode", "not JSON", "not a JSON object", "null", "empty", "empty", "int", "label is missing", "", "1,000,000"]
+    expected = [
+        "",
+        "Unicode",
+        "not JSON",
+        "not a JSON object",
+        "null",
+        "empty",
+        "empty",
+        "int",
+        "label is missing",
+        "",
+        "1,000,000",
+    ]
     assert all(part in (reason or "") for part, reason in zip(expected, reasons, strict=True))
     assert plan_inputs(str(path), Columns()).label_type == "int64"
 
@@ -151,7 +163,11 @@ def test_a_truncated_parquet_among_good_ones_is_kept_apart(tmp_path: Path) -> No
     (tmp_path / "bad.parquet").write_bytes(data[: len(data) // 2])
     (tmp_path / "empty.csv").touch()
     plan = plan_inputs(str(tmp_path), Columns())
-    assert {f.path: bool(f.error) for f in plan.files} == {"bad.parquet": True, "empty.csv": True, "good.parquet": False}
+    assert {f.path: bool(f.error) for f in plan.files} == {
+        "bad.parquet": True,
+        "empty.csv": True,
+        "good.parquet": False,
+    }
     assert plan.rows == 50
 
 
@@ -210,3 +226,20 @@ def test_shard_names_are_plain_file_names(tmp_path: Path) -> None:
     plan = plan_inputs(str(folder / "ü%.csv"), Columns())
     name = plan.shard_name(next(plan.shards()))
     assert "/" not in name and len(name.encode()) < 200
+
+
+@pytest.mark.parametrize("rows", [127, 128, 129, 2047, 2048, 2049, 2112, 2113, 4096, 4097, 4160])
+@pytest.mark.parametrize("end", ["", "\n", "\n\n"])
+def test_every_line_is_in_one_shard_however_the_rows_divide(tmp_path: Path, rows: int, end: str) -> None:
+    for name, header, line in (
+        ("in.csv", "text,label\n", "text {},a"),
+        ("in.jsonl", "", '{{"text": "text {}", "label": "a"}}'),
+    ):
+        lines = "\n".join(line.format(i) for i in range(rows))
+        (tmp_path / name).write_text(header + lines + end)
+        plan = plan_inputs(str(tmp_path / name), Columns())
+        shards = list(plan.shards())
+        assert len(plan.files[0].offsets) <= len(shards) + 2
+        reader = ShardReader(plan)
+        texts = [text for shard in shards for text in reader.read(shard)["text"].to_pylist()]
+        assert texts == [f"text {i}" for i in range(rows)]

@@ -407,8 +407,18 @@ def data_context() -> ray.data.DataContext:
     return context
 
 
-def run_shards(job: Job, shards: list[Shard], pools: Pools, stall_timeout: float) -> Iterator[dict[str, Any]]:
-    """Work through `shards` in any order; yields each one's counts when its files are committed."""
+def run_shards(
+    job: Job,
+    shards: list[Shard],
+    pools: Pools,
+    stall_timeout: float,
+    generate: type = Generate,
+    score: type = ScoreAndFinish,
+) -> Iterator[dict[str, Any]]:
+    """Work through `shards` in any order; yields each one's counts when its files are committed.
+
+    Without GPUs there are two stages, `generate` and `score`, of which the second also selects and writes.
+    """
     context = data_context()
     items = [Work(0, *shard)._asdict() for shard in shards]
 
@@ -426,12 +436,12 @@ def run_shards(job: Job, shards: list[Shard], pools: Pools, stall_timeout: float
 
     with ray.data.DataContext.current(context):
         data = ray.data.from_items(items, override_num_blocks=len(items))
-        data = stage(data, Generate, pools.generators, pools.generator_cpus)
+        data = stage(data, generate, pools.generators, pools.generator_cpus)
         if pools.scorer_gpus:
             data = stage(data, Score, pools.scorers, pools.scorer_cpus, pools.scorer_gpus)
             data = stage(data, Finish, pools.scorers, FINISH_SHARE)
         else:
-            data = stage(data, ScoreAndFinish, pools.scorers, pools.scorer_cpus)
+            data = stage(data, score, pools.scorers, pools.scorer_cpus)
         batches = data.iter_batches(batch_size=None, prefetch_batches=0, batch_format="pyarrow")
     for batch in bounded(iter(batches), stall_timeout):
         for value in batch["counts"].to_pylist():
