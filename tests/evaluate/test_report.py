@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from epida_ray.classify.cnn import CNN
 from epida_ray.errors import RequestError
 from epida_ray.evaluate.experiments import EXPERIMENTS, Options
 from epida_ray.evaluate.report import _even_share, mark_words, render, report_data, write_report
@@ -79,6 +80,21 @@ def test_the_data_of_a_run(tmp_path):
     assert data["rounds"][3] == {"round": 3, "loss": 0.25, "dev macro_f1": 0.8}
     assert data["command"] == "epida augment in.csv --output 'a dir'"
     assert "model" in data["map"]["missing"]
+
+
+@pytest.mark.parametrize("candidates", [True, False])
+def test_hidden_states_of_the_runs_own_model(tmp_path, candidates):
+    pytest.importorskip("sklearn", reason="pip install 'epida-ray[report]'")
+    run = write_run(tmp_path / "run", 12, candidates=candidates)
+    CNN(("billing", "bug"), vectors="hashed", channels=4).save(run / "model")
+    found = report_data(Storage(str(run)))["map"]
+    panels = dict(found["panels"])
+    assert list(panels) == (["kept", "REM only", "CEM only"] if candidates else ["kept"])
+    assert all(len(rows) == 36 for rows in panels.values()) and len(found["originals"]) == 12
+    assert len(found["x"]) == len(found["y"]) == len(found["class"]) == len(found["text"])
+    assert {found["text"][i] for i in found["originals"]} == {HOSTILE[:160]} | {
+        f"sample number {i} has a source text" for i in range(1, 12)
+    }
 
 
 def test_without_candidates_the_kept_are_shown(tmp_path):
