@@ -25,6 +25,7 @@ from epida_ray.progress import Reporter
 from epida_ray.run import Run, digest, directory_digest
 from epida_ray.storage import Storage, below
 from epida_ray.stream.cluster import connected, size_pools
+from epida_ray.stream.metrics import RunMetrics
 from epida_ray.stream.shards import STAGES, Job, run_shards, write_rejected
 
 SAVE_EVERY = 10.0
@@ -98,9 +99,11 @@ def _work(
     with connected(config.address), reporter.track("augment", plan.rows, run.counts.rows) as tracker:
         pools = size_pools(config.generators, config.scorers)
         run.save(pools=pools._asdict(), driver=ray.util.get_node_ip_address())
+        metrics = RunMetrics(run.run_id)
         try:
             for counts in run_shards(job, left, pools, config.stall_timeout):
                 run.counts.add(counts)
+                metrics.shard(counts, run.manifest["shards"] - run.counts.shards)
                 tracker.update(run.counts.rows, f"{run.counts.kept:,} kept")
                 run.check_budget(config.max_rejected)
                 if time.monotonic() - saved > SAVE_EVERY:

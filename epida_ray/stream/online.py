@@ -37,6 +37,7 @@ from epida_ray.progress import Reporter, Tracker
 from epida_ray.run import Run, digest, directory_digest
 from epida_ray.stream.cluster import Pools, connected, fit_pools
 from epida_ray.stream.learn import Task, ready_file, train_rounds
+from epida_ray.stream.metrics import RunMetrics
 from epida_ray.stream.offline import columns_of, given_classifier, interruptible, label_set
 from epida_ray.stream.rounds import Candidates, Scorers, version_for
 from epida_ray.stream.shards import Job, cause, write_rejected
@@ -336,6 +337,7 @@ def _drive(
         candidates = Candidates(job, transfer, pools, range(left[0], last + 1), config.stall_timeout)
         scorers = Scorers(job, transfer, pools, config.stall_timeout)
     shards = len(list(plan.shards()))
+    metrics = RunMetrics(run.run_id)
     with reporter.track("train", config.rounds + 1, done + 1, unit="rounds") as tracker:
         for round_ in range(max(done + 1, 0), config.rounds + 1):
             if round_ in left:
@@ -344,7 +346,8 @@ def _drive(
                 if not _wait_for(version, transfer, fit, config.stall_timeout):
                     break
                 transfer.start_round(round_)
-                _judge(config, run, round_, version, candidates, scorers, shards)
+                metrics.weights(version_for(round_, 0), version)
+                _judge(config, run, round_, version, candidates, scorers, shards, metrics)
             newest = _report(run, tracker, reporter)
             if newest is not None and newest["stopped"]:
                 break
@@ -373,7 +376,14 @@ def _wait_for(version: int, transfer: StoreTransfer, fit: _Fit, limit: float) ->
 
 
 def _judge(
-    config: TrainConfig, run: Run, round_: int, version: int, candidates: Candidates, scorers: Scorers, shards: int
+    config: TrainConfig,
+    run: Run,
+    round_: int,
+    version: int,
+    candidates: Candidates,
+    scorers: Scorers,
+    shards: int,
+    metrics: RunMetrics,
 ) -> None:
     """Have a round's candidates judged, and say that it is done."""
     began = time.perf_counter()
@@ -389,6 +399,8 @@ def _judge(
             raise RunError(counts["error"])
         for name in ("rows", "candidates", "kept", "rejected", "short", "s_div", "s_qua", "flips"):
             totals[name] += counts[name]
+        totals["shards"] += 1
+        metrics.shard(counts, shards - totals["shards"])
         seconds.update(counts["seconds"])
         reasons.update(counts["reasons"])
         busy[answer["pid"]] += answer["busy"]
