@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,8 +24,8 @@ SLICE = 4096
 class Engine:
     def __init__(
         self,
-        tokenize: Callable[[Sequence[str]], Sequence[Sequence[int]]],
-        forward: Callable[[list[Sequence[int]]], torch.Tensor],
+        tokenize: Callable[[Sequence[str]], Sequence[Any]],
+        forward: Callable[[list[Any]], torch.Tensor],
         token_budget: int,
     ) -> None:
         self.tokenize = tokenize
@@ -44,7 +45,7 @@ class Engine:
                 start += len(tokens)
         return distinct[order]
 
-    def _tokenized(self, texts: list[str]) -> Iterator[Sequence[Sequence[int]]]:
+    def _tokenized(self, texts: list[str]) -> Iterator[Sequence[Any]]:
         """One slice ahead of the forward pass."""
         slices = [texts[i : i + SLICE] for i in range(0, len(texts), SLICE)]
         if len(slices) < 2:
@@ -58,7 +59,7 @@ class Engine:
                     waiting.append(background.submit(self.tokenize, later))
                 yield tokens
 
-    def _score(self, tokens: Sequence[Sequence[int]], out: np.ndarray) -> None:
+    def _score(self, tokens: Sequence[Any], out: np.ndarray) -> None:
         by_length = np.argsort([-len(t) for t in tokens], kind="stable")
         at = 0
         while at < len(by_length):

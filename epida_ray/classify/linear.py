@@ -116,12 +116,17 @@ class Linear:
         return self._arrays() | {"temperature": np.array(self.temperature, np.float32)}
 
     def _arrays(self) -> dict[str, np.ndarray]:
-        arrays = {"hashes": self._hashes, "idf": self._idf, "weight": self._weight, "bias": self._bias}
+        arrays: dict[str, np.ndarray] = {
+            "hashes": self._hashes,
+            "idf": self._idf,
+            "weight": self._weight,
+            "bias": self._bias,
+        }
         return {key: value.copy() for key, value in arrays.items()}
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        n, c = np.shape(state.get("hashes"))[:1] or (0,), len(self.labels)
-        shapes = {"idf": n, "weight": (*n, c), "bias": (c,)}
+        n, c = len(state.get("hashes", ())), len(self.labels)
+        shapes = {"idf": (n,), "weight": (n, c), "bias": (c,)}
         checked = saving.checked_state({k: v for k, v in state.items() if k not in ("hashes", "temperature")}, shapes)
         self._hashes = np.array(state["hashes"], np.uint64)
         self._idf, self._weight, self._bias = checked["idf"], checked["weight"], checked["bias"]
@@ -171,7 +176,7 @@ def _optimum(
     weight = torch.zeros((len(idf), classes), dtype=torch.float64, requires_grad=True)
     bias = torch.zeros(classes, dtype=torch.float64, requires_grad=True)
     each = torch.from_numpy(weights)[:, None]
-    solver = torch.optim.LBFGS([weight, bias], max_iter=100, tolerance_grad=1e-4, line_search_fn="strong_wolfe")
+    solver: Any = torch.optim.LBFGS([weight, bias], max_iter=100, tolerance_grad=1e-4, line_search_fn="strong_wolfe")
 
     def closure() -> float:
         with torch.no_grad():

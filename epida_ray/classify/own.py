@@ -32,10 +32,10 @@ class Own:
             options = dict(arguments)
             if labels is not None and _takes(what, "labels"):
                 options["labels"] = tuple(labels)
-            self.inner = what(**options)
+            self.inner: Any = what(**options)
         else:
             self.inner = what
-        self._score = getattr(self.inner, "predict_proba", self.inner)
+        self._score: Any = getattr(self.inner, "predict_proba", self.inner)
         if not callable(self._score):
             raise RequestError(f"classifier {target} has no predict_proba")
         own_labels = getattr(self.inner, "labels", None)
@@ -50,7 +50,7 @@ class Own:
 
     def describe(self) -> str:
         said = getattr(self.inner, "describe", None)
-        return said() if callable(said) else f"{self.target} (your own)"
+        return str(said()) if callable(said) else f"{self.target} (your own)"
 
     def predict_proba(self, texts: Sequence[str]) -> np.ndarray:
         expected = (len(texts), len(self.labels))

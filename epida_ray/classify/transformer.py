@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import re
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -135,9 +137,10 @@ class Transformer:
         if not self._int8:
             return self.model
         if self._quantized is None:
-            from torch.ao.quantization import quantize_dynamic
-
-            self._quantized = quantize_dynamic(self.model, {nn.Linear}, dtype=torch.qint8)
+            quantization: Any = import_module("torch.ao.quantization")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch announces that this will move to another package
+                self._quantized = quantization.quantize_dynamic(self.model, {nn.Linear}, dtype=torch.qint8)
         return self._quantized
 
     # Weights
@@ -202,7 +205,7 @@ class Transformer:
         return TokenTable(self._tokenize(texts), self.tokenizer.pad_token_id, self.tokenizer.padding_side == "left")
 
     def parameter_groups(self, module: nn.Module, learning_rate: float, weight_decay: float) -> list[dict[str, Any]]:
-        base = getattr(module, module.base_model_prefix, None)
+        base = getattr(module, str(module.base_model_prefix), None)
         encoder = {id(p) for p in base.parameters()} if base is not None else set()
         depth = 1 + max((_layer(name) for name, _ in module.named_parameters()), default=0)
         groups: dict[tuple[float, float], list[nn.Parameter]] = {}
@@ -261,20 +264,19 @@ def _layer(name: str) -> int:
 
 
 def _read(model: str, labels: Sequence[str] | None, dropout: float | None, seed: int) -> tuple[Any, Any]:
-    from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
-    from transformers.utils import logging
-
+    auto: Any = import_module("transformers")
+    logging: Any = import_module("transformers.utils.logging")
     local = Path(model).is_dir()
     if local:
         _check_directory(Path(model))
     try:
-        config = AutoConfig.from_pretrained(model, trust_remote_code=False)
+        config = auto.AutoConfig.from_pretrained(model, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
         raise RequestError(f"no transformer {model!r}: {_first_line(error)}") from error
     if getattr(config, "auto_map", None):
         raise RequestError(f"the configuration of {model!r} asks for code of its own, which is not run")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(model, use_fast=True, trust_remote_code=False)
+        tokenizer = auto.AutoTokenizer.from_pretrained(model, use_fast=True, trust_remote_code=False)
     except Exception as error:  # tokenisers fail in many ways: a missing file, a missing package, a damaged vocabulary
         raise RequestError(f"the tokeniser of {model!r} cannot be loaded: {_first_line(error)}") from error
     if not tokenizer.is_fast:
@@ -301,7 +303,7 @@ def _read(model: str, labels: Sequence[str] | None, dropout: float | None, seed:
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            network = AutoModelForSequenceClassification.from_pretrained(
+            network = auto.AutoModelForSequenceClassification.from_pretrained(
                 model, config=config, use_safetensors=True, trust_remote_code=False, ignore_mismatched_sizes=True
             )
     except Exception as error:  # safetensors, configuration and architecture errors have no common base

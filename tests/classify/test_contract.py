@@ -45,9 +45,9 @@ def make(tmp_path_factory):
             return create(f"transformer:{path}", labels, seed=seed, **more)
         if name.startswith("sklearn"):
             factory = "margin_pipeline" if name.endswith("margin") else "pipeline"
-            return create(f"sklearn:tiny:{factory}", labels, seed=seed, **more)
+            return create(f"sklearn:tests.classify.tiny:{factory}", labels, seed=seed, **more)
         if name == "own":
-            return create("tiny:Lengths", labels, scale=5.0)
+            return create("tests.classify.tiny:Lengths", labels, scale=5.0)
         return create(name, labels, seed=seed, **SMALL.get(name, {}), **more)
 
     return make

@@ -138,3 +138,36 @@ def wrong_shape(texts):
 
 def not_probabilities(texts):
     return np.ones((len(texts), 2))
+
+
+class Partial:
+    """A scikit-learn style estimator that learns piece by piece."""
+
+    def __init__(self) -> None:
+        from sklearn.feature_extraction.text import HashingVectorizer
+        from sklearn.linear_model import SGDClassifier
+
+        self.vectorizer = HashingVectorizer(n_features=256)
+        self.model = SGDClassifier(loss="log_loss", random_state=0)
+        self.calls = 0
+
+    def fit(self, texts, y, sample_weight=None):
+        return self.partial_fit(texts, y, classes=np.unique(y), sample_weight=sample_weight)
+
+    def partial_fit(self, texts, y, classes=None, sample_weight=None):
+        self.calls += 1
+        self.model.partial_fit(self.vectorizer.transform(texts), y, classes=classes, sample_weight=sample_weight)
+        return self
+
+    def predict_proba(self, texts):
+        return self.model.predict_proba(self.vectorizer.transform(texts))
+
+    @property
+    def classes_(self):
+        return self.model.classes_
+
+    def get_params(self, deep=True):
+        return {}
+
+    def set_params(self, **options):
+        return self
