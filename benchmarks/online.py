@@ -109,7 +109,9 @@ def main() -> None:
         scorers = {pid for line in lines for pid in line["scorer_pids"]}
         generators = {pid for line in lines for pid in line["generator_pids"]}
         print(f"{len(lines)} rounds, one fit(): overhead a round p50 {median(ours):.3f} s, max {max(ours):.3f} s")
-        print(f"  processes: {len(scorers)} scorers, {len(generators)} generators in all rounds ({len(pids)} sets of ids)")
+        print(
+            f"  processes: {len(scorers)} scorers, {len(generators)} generators in all rounds ({len(pids)} sets of ids)"
+        )
         for part in ("judge", "train", "broadcast", "generate_wait"):
             print(f"  {part}: p50 {median(line['seconds'][part] for line in lines):.3f} s")
         naive = [naive_round() for _ in range(2)]
@@ -124,12 +126,18 @@ def main() -> None:
         for seed in range(options.seeds):
             both = {}
             for staleness in (0, 1):
-                result = run(f"stale{staleness}-{seed}", seed=seed, k=k, max_staleness=staleness, scorers=1, generators=1)
+                result = run(
+                    f"stale{staleness}-{seed}", seed=seed, k=k, max_staleness=staleness, scorers=1, generators=1
+                )
                 both[staleness] = (wall(result), max(line["dev_macro_f1"] for line in result.metrics))
             ratios.append(both[1][0] / both[0][0])
             differences.append(both[1][1] - both[0][1])
         spread = stdev(differences) if len(differences) > 1 else float("nan")
-        print(f"--max-staleness 1 ÷ 0 with K = {k}: {mean(ratios):.2f} of the time (" + ", ".join(f"{r:.2f}" for r in ratios) + ")")
+        print(
+            f"--max-staleness 1 ÷ 0 with K = {k}: {mean(ratios):.2f} of the time ("
+            + ", ".join(f"{r:.2f}" for r in ratios)
+            + ")"
+        )
         print(f"  dev macro-F1, 1 − 0: {mean(differences):+.3f} ± {spread:.3f} (sd over {len(differences)} seeds)")
         print(f"ratio {median(naive) / median(ours):.1f}")
 

@@ -52,7 +52,7 @@ def load(storage: Storage) -> tuple[Checkpoint | None, list[str]]:
     if damaged:
         raise RunError(
             f"{storage.location}/{FOLDER}: {' and '.join(damaged)} are damaged and there is no other checkpoint; "
-            "what was written to augmented/ and metrics.jsonl is kept, but training has to start anew in another --output"
+            "augmented/ and metrics.jsonl are kept, but training has to start anew in another --output"
         )
     return None, damaged
 

@@ -367,9 +367,10 @@ def main() -> None:
     except BrokenPipeError:
         status = 1
     except Exception as error:
+        usage: Any = error
         if not isinstance(error, _USAGE_ERRORS):
             raise
-        fail(f"{error.format_message().rstrip('.')}; `epida --help` shows how", 2)
+        fail(f"{usage.format_message().rstrip('.')}; `epida --help` shows how", 2)
     raise SystemExit(status)
 
 

@@ -21,7 +21,7 @@ class Preview(NamedTuple):
     operations: list[str]
     scores: np.ndarray | None = None
     """[n, 3]: s_div, s_qua, s_tot."""
-    kept: set[int] = set()
+    kept: frozenset[int] = frozenset()
 
 
 def preview(
@@ -60,4 +60,4 @@ def preview(
     )  # fmt: skip
     chosen = parse(select).select(batch, m)
     scores = np.stack([chosen.s_div, chosen.s_qua, chosen.s_tot], axis=1)
-    return Preview(made.texts, made.operations, scores, set(chosen.kept.tolist()))
+    return Preview(made.texts, made.operations, scores, frozenset(chosen.kept.tolist()))

@@ -26,8 +26,6 @@ def record_ends(data, state, content, delimiter, quotes, ends):  # type: ignore[
             content = False
         elif byte != 13:
             content = True
-            if byte == 34 and quotes and state != PLAIN:
-                state = QUOTED
-            else:
-                state = FIELD_START if byte == delimiter else PLAIN
+            opens = byte == 34 and quotes and state != PLAIN
+            state = QUOTED if opens else FIELD_START if byte == delimiter else PLAIN
     return count, state, content

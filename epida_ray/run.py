@@ -189,8 +189,8 @@ class Run:
             self.save(status="failed", **self.progress())
             raise RunError(
                 f"{self.counts.rejected:,} of {self.plan.rows:,} rows were set aside, more than --max-rejected "
-                f"{max_rejected:g} allows; the commonest reason ({reason[1]:,} rows): {reason[0]}. What is done is kept "
-                f"in {self.storage.location}; mend the input, or go on with a larger --max-rejected"
+                f"{max_rejected:g} allows; the commonest reason ({reason[1]:,} rows): {reason[0]}. What is done is "
+                f"kept in {self.storage.location}; mend the input, or go on with a larger --max-rejected"
             )
 
     def finish(self, **more: Any) -> None:

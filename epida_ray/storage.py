@@ -115,7 +115,7 @@ class Storage:
         os.makedirs(folder, exist_ok=True)
         temporary = os.path.join(folder, f".{uuid.uuid4().hex}.part")
         try:
-            with open(temporary, "wb") as file:
+            with Path(temporary).open("wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())

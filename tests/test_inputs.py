@@ -143,7 +143,7 @@ def test_shards_cross_row_groups_and_ids_are_relative_to_the_input(tmp_path: Pat
     rows = read_all(tmp_path / "in")
     assert [r["text"] for r in rows] == texts[:5] + texts
     assert rows[0]["sample_id"] == "b.parquet:0" and rows[-1]["sample_id"] == "deep/a.parquet:999"
-    assert [r["sample_id"] for r in read_all(tmp_path / "in" / "*" / "*.parquet")][0] == "deep/a.parquet:0"
+    assert read_all(tmp_path / "in" / "*" / "*.parquet")[0]["sample_id"] == "deep/a.parquet:0"
 
 
 def test_the_plan_is_the_same_wherever_the_corpus_is(tmp_path: Path) -> None:

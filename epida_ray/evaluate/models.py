@@ -14,7 +14,9 @@ from epida_ray.inputs import Columns, ShardReader, plan_inputs
 from epida_ray.storage import Storage
 
 
-def evaluate_model(model: str, file: str, text_column: str, label_column: str, encoding: str = "utf-8") -> dict[str, Any]:
+def evaluate_model(
+    model: str, file: str, text_column: str, label_column: str, encoding: str = "utf-8"
+) -> dict[str, Any]:
     """accuracy, macro_f1, per_class; rows that cannot be read or whose label the model does not know are counted."""
     where = Storage(model)
     if not where.exists("config.json"):
@@ -41,7 +43,8 @@ def evaluate_model(model: str, file: str, text_column: str, label_column: str, e
             predicted.append(classifier.predict_proba(texts).argmax(axis=1))
     if not truth:
         known = ", ".join(classifier.labels)
-        raise RequestError(f"{file}: no row can be evaluated ({reasons.most_common(1)[0][0]}); the model's labels are {known}")
+        reason = reasons.most_common(1)[0][0]
+        raise RequestError(f"{file}: no row can be evaluated ({reason}); the model's labels are {known}")
     result = scores(classifier.labels, np.array(truth), np.concatenate(predicted))
     rejected = sum(reasons.values())
     return result | {

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import ray
@@ -32,7 +33,7 @@ def connected(address: str | None) -> Iterator[None]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    local = {"include_dashboard": False} if target == "local" else {}
+    local: dict[str, Any] = {"include_dashboard": False} if target == "local" else {}
     try:
         with _silenced(), _loopback() if local else nullcontext():
             ray.init(address=target, log_to_driver=False, logging_level=logging.ERROR, **local)
@@ -92,7 +93,7 @@ def _loopback() -> Iterator[None]:
 def _silenced() -> Iterator[None]:
     """Without standard error, on which Ray's core announces its log level; what goes wrong is raised."""
     kept = os.dup(2)
-    with open(os.devnull, "wb") as nowhere:
+    with Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), 2)
         try:
             yield
@@ -136,7 +137,8 @@ def fit_pools(cpus: float, gpus: float, generators: int | None, scorers: int | N
     if needed > cpus + 1e-9:
         fit = fit_pools(cpus, gpus, None, None)
         raise RequestError(
-            f"{pools.generators} generators and {pools.scorers} scorers need {needed:.1f} CPUs and this Ray has {cpus:g}; "
+            f"{pools.generators} generators and {pools.scorers} scorers need {needed:.1f} CPUs and this Ray has "
+            f"{cpus:g}; "
             f"--generators {fit.generators} --scorers {fit.scorers} would fit"
         )
     return pools

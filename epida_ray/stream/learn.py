@@ -150,7 +150,7 @@ class _Training:
             return {}
         from epida_ray.classify.calibration import calibrate
 
-        return dict(calibrate(self.classifier, *self.dev))
+        return calibrate(self.classifier, *self.dev)._asdict()
 
     def _wait(self, round_: int) -> dict[str, Any]:
         """Until the driver has said that the round's candidates are judged; what it said."""

@@ -73,7 +73,8 @@ def augment(config: AugmentConfig, reporter: Reporter | None = None) -> AugmentR
         left = run.start(plan, fingerprint)
         if broken := [f for f in plan.files if f.error]:
             reporter.warn(
-                f"{len(broken)} of {len(plan.files)} files cannot be read, see rejected/; {broken[0].path}: {broken[0].error}"
+                f"{len(broken)} of {len(plan.files)} files cannot be read, see rejected/; "
+                f"{broken[0].path}: {broken[0].error}"
             )
             rows = [(f.path, "read", f.error, "") for f in broken]
             write_rejected(run.storage, f"rejected/unreadable-files-{fingerprint[:12]}.parquet", rows)

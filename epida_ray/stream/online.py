@@ -413,7 +413,7 @@ def _judge(
             f"--max-rejected {config.max_rejected:g} allows; the commonest reason ({count:,}): {reason}"
         )
     kept = max(1, totals["kept"])
-    facts = {n: totals[n] for n in ("rows", "candidates", "kept", "rejected", "short")}
+    facts: dict[str, Any] = {n: totals[n] for n in ("rows", "candidates", "kept", "rejected", "short")}
     facts |= {"s_div": totals["s_div"] / kept, "s_qua": totals["s_qua"] / kept, "flip_rate": totals["flips"] / kept}
     facts |= {"judged_by_version": version, "scorer_pids": sorted(busy), "generator_pids": sorted(generators)}
     facts["seconds"] = {k: round(v, 4) for k, v in seconds.items()} | {

@@ -71,10 +71,11 @@ class Scorers:
     """The scorer actors. A killed one is restarted by Ray and does its shard again."""
 
     def __init__(self, job: Job, transfer: StoreTransfer, pools: Pools, limit: float) -> None:
-        actor = ray.remote(
+        make_actor: Any = ray.remote(
             num_cpus=pools.scorer_cpus, num_gpus=pools.scorer_gpus, max_restarts=-1, max_task_retries=-1
-        )(Scorer)
+        )
         self.limit = limit
+        actor = make_actor(Scorer)
         self.actors = [actor.remote(job, transfer, limit) for _ in range(pools.scorers)]
 
     def judge(self, blocks: Iterator[tuple[Work, Any]], version: int) -> Iterator[dict[str, Any]]:

@@ -118,5 +118,6 @@ class StoreTransfer:
 
 def start_store(storage: Storage, staleness: int) -> StoreTransfer:
     """The store as an actor that takes no CPU and is restarted for ever."""
-    actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=1000)(_Store)
-    return StoreTransfer(actor.remote(storage), staleness)
+    remote: Any = ray.remote
+    make_actor = remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=1000)
+    return StoreTransfer(make_actor(_Store).remote(storage), staleness)

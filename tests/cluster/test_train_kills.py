@@ -50,7 +50,11 @@ def check_equal(folder: Path, name: str, workers: int) -> None:
     lines = [json.loads(line) for line in (folder / name / "metrics.jsonl").read_text().splitlines()]
     assert [line["round"] for line in lines] == list(range(ROUNDS + 1))
     expected, found = (
-        {str(p.relative_to(folder / run)): p.read_bytes() for part in ("model", "augmented") for p in files(folder / run / part)}
+        {
+            str(p.relative_to(folder / run)): p.read_bytes()
+            for part in ("model", "augmented")
+            for p in files(folder / run / part)
+        }
         for run in (f"undisturbed{workers}", name)
     )
     assert expected == found

@@ -64,7 +64,9 @@ def test_every_kept_row_says_where_it_came_from(tmp_path: Path, model: str) -> N
         assert (row["source_text"], row["label"]) == (source[number]["text"], source[number]["label"])
         assert fold_space(row["text"]) != fold_space(row["source_text"])
         assert 0 <= row["s_div"] <= 1 and 0 <= row["s_qua"] <= 1 and row["s_tot"] == row["s_div"] + row["s_qua"]
-        assert row["operation"] in ("synonym", "insert", "swap", "delete") and row["run_id"] == result.manifest["run_id"]
+        assert (
+            row["operation"] in ("synonym", "insert", "swap", "delete") and row["run_id"] == result.manifest["run_id"]
+        )
     counts = table.group_by("sample_id").aggregate([("rank", "list"), ("text", "count_distinct")]).to_pylist()
     assert len(counts) == 240
     assert all(row["rank_list"] == [1, 2, 3] and row["text_count_distinct"] == 3 for row in counts)
@@ -73,9 +75,7 @@ def test_every_kept_row_says_where_it_came_from(tmp_path: Path, model: str) -> N
     assert candidates.num_rows == result.manifest["done"]["candidates"] == 240 * 9
     assert pc.sum(candidates["kept"]).as_py() == table.num_rows == result.kept
     best = candidates.filter(pc.equal(candidates["sample_id"], "in.parquet:7")).to_pylist()
-    assert {r["text"] for r in best if r["kept"]} == {
-        r["text"] for r in sorted(best, key=lambda r: -r["s_tot"])[:3]
-    }
+    assert {r["text"] for r in best if r["kept"]} == {r["text"] for r in sorted(best, key=lambda r: -r["s_tot"])[:3]}
     assert sum(result.manifest["nodes"].values()) == result.manifest["shards"] == 4
 
 
@@ -212,7 +212,11 @@ def test_originals_shortfalls_and_protected_words(tmp_path: Path, model: str) ->
     path = corpus(tmp_path / "in.parquet", 64, text=texts)
     result = augment(
         AugmentConfig(
-            input=str(path), output=str(tmp_path / "run"), classifier=model, with_originals=True, protect=("acme rocket",)
+            input=str(path),
+            output=str(tmp_path / "run"),
+            classifier=model,
+            with_originals=True,
+            protect=("acme rocket",),
         )
     )
     table = rows_of(result.output)

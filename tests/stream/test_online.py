@@ -16,7 +16,11 @@ from epida_ray.stream.online import train
 pytestmark = pytest.mark.usefixtures("local_ray")
 
 NOUNS = ["kettle", "phone", "lamp", "chair", "parcel", "invoice", "ticket", "window"]
-OPENINGS = {"ask": "Could you tell me about the", "order": "I want to buy another", "complain": "I am unhappy with this"}
+OPENINGS = {
+    "ask": "Could you tell me about the",
+    "order": "I want to buy another",
+    "complain": "I am unhappy with this",
+}
 
 
 def corpus(path: Path, rows: int = 96) -> Path:
@@ -28,7 +32,9 @@ def corpus(path: Path, rows: int = 96) -> Path:
 
 def config(folder: Path, name: str = "run", **changes: object) -> TrainConfig:
     values = {"input": str(folder / "in.parquet"), "output": str(folder / name), "rounds": 3, "stall_timeout": 240.0}
-    return TrainConfig(**values | {"generators": 1, "scorers": 1, "epochs_per_round": 2, "pretrain_epochs": 2} | changes)  # type: ignore[arg-type]
+    return TrainConfig(
+        **values | {"generators": 1, "scorers": 1, "epochs_per_round": 2, "pretrain_epochs": 2} | changes
+    )  # type: ignore[arg-type]
 
 
 class Refuses:
