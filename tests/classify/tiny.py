@@ -147,7 +147,7 @@ class Partial:
         from sklearn.feature_extraction.text import HashingVectorizer
         from sklearn.linear_model import SGDClassifier
 
-        self.vectorizer = HashingVectorizer(n_features=256)
+        self.vectorizer = HashingVectorizer(n_features=4096)
         self.model = SGDClassifier(loss="log_loss", random_state=0)
         self.calls = 0
 
