@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -26,8 +28,28 @@ from epida_ray.select import ScoredBatch, Selection, Selector, parse
 Protocol = Literal["dev", "paper"]
 """`dev`: the epoch that is best on a dev split, test touched once. `paper`: the best test score over all epochs."""
 
-FORMAT = 3
-"""Part of every fingerprint; grows when the same trial would give other numbers."""
+DEPENDS_ON = (
+    "generate",
+    "classify",
+    "select",
+    "evaluate/trials.py",
+    "evaluate/data.py",
+    "evaluate/perplexity.py",
+    "sample.py",
+)
+"""What of this package can change the numbers of a trial."""
+
+
+@cache
+def code_digest() -> str:
+    """Changes with every line of the code that a trial runs, so that results of two versions are never mixed."""
+    total = blake2b(digest_size=12)
+    root = Path(__file__).parents[1]
+    for name in DEPENDS_ON:
+        path = root / name
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            total.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
+    return total.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -95,7 +117,7 @@ class Trial:
     def fingerprint(self, data_digest: str) -> str:
         """Equal for trials that must give the same numbers; a method's name is only a name."""
         plain = asdict(replace(self, method=replace(self.method, name="")))
-        text = json.dumps([FORMAT, data_digest, plain], sort_keys=True)
+        text = json.dumps([code_digest(), data_digest, plain], sort_keys=True)
         return blake2b(text.encode(), digest_size=12).hexdigest()
 
 
