@@ -8,8 +8,7 @@ from itertools import islice, product
 
 from epida_ray.errors import RequestError
 from epida_ray.generate import draws
-from epida_ray.generate.draws import Draw
-from epida_ray.generate.eda import pick
+from epida_ray.generate.draws import Draw, pick
 from epida_ray.generate.synonyms import lexicon
 from epida_ray.generate.words import is_spaced, split, touching
 from epida_ray.sample import Candidates, Rejected, Sample, fold_space

@@ -42,3 +42,19 @@ def _rest(seed: int, first: int) -> Iterator[int]:
         yield from rows([seed], count, first)[0]
         first += count
         count = min(2 * count, 1 << 16)
+
+
+def pick(size: int, count: int, draw: Draw) -> Sequence[int]:
+    """`count` different numbers below `size`."""
+    if count == 1:
+        return (draw() % size,)
+    if 4 * count <= size:
+        few: dict[int, None] = {}
+        while len(few) < count:
+            few[draw() % size] = None
+        return list(few)
+    order = list(range(size))
+    for i in range(count):
+        j = i + draw() % (size - i)
+        order[i], order[j] = order[j], order[i]
+    return order[:count]

@@ -41,6 +41,9 @@ class NlpAug(OneByOne):
                 self._augmenter = classes[augmenter](**arguments)
         except Exception as error:
             raise RequestError(f"{self.name} cannot be made with {arguments}: {error}") from error
+        words = getattr(getattr(self._augmenter, "model", None), "dict", None)
+        if isinstance(words, dict):  # the lists come out of sets, whose order differs from process to process
+            words.update({key: sorted(value) for key, value in words.items() if isinstance(value, list | set)})
         self._operation = str(getattr(self._augmenter, "action", augmenter))
 
     def rewrite(self, text: str, n: int) -> list[tuple[str, str]]:

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from epida_ray.errors import RequestError
 from epida_ray.generate import draws
-from epida_ray.generate.draws import Draw
-from epida_ray.generate.eda import pick
+from epida_ray.generate.draws import Draw, pick
 from epida_ray.generate.library import ROUNDS, Collector, unusable
 from epida_ray.generate.models import load
 from epida_ray.generate.stopwords import STOP_WORDS

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from epida_ray.errors import RequestError
 from epida_ray.generate import draws
-from epida_ray.generate.draws import Draw
-from epida_ray.generate.eda import pick
+from epida_ray.generate.draws import Draw, pick
 from epida_ray.generate.words import is_spaced, split
 from epida_ray.sample import Candidates, Rejected, Sample, fold_space
 

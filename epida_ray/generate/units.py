@@ -1,155 +1,180 @@
-"""A text as editable units, read once per sample: a rewrite replaces pieces of the list and joins it."""
+"""Texts as tables of words in their places, which is what the compiled loop of EDA works on.
+
+What stands between two blanks repeats all the time, so each such piece is taken apart once and then known by number.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from array import array
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from epida_ray.generate.synonyms import Lexicon
 from epida_ray.generate.words import Span, is_spaced, split, touching
 from epida_ray.sample import Sample
 
-_WHITE_SPACE = re.compile(r"(\s+)")
-_CACHED_PIECES = 1 << 18
-_CACHED_LENGTH = 40
+_BEFORE_BLANK = re.compile("(?= )")
+_LARGEST = 1 << 26
+_LONGEST_KEY = 64
+_FIELDS = 10
 
-T = TypeVar("T")
-_FIXED, _PLAIN, _RICH, _MIXED = range(4)
-
-
-class Unit(NamedTuple):
-    """A word in its place."""
-
-    piece: str
-    """lead + core + tail, which is how the word stands in the text."""
-    lead: str
-    core: str
-    """Empty where there is nothing that may be changed."""
-    tail: str
-    stub: str
-    """What is left when the word is deleted."""
-    synonyms: tuple[str, ...]
-    """In the case of the word."""
-    insertions: tuple[str, ...]
-    """In lower case, unless the word is all capitals."""
-    space: str
-    """What this script puts between two words."""
+Key = str | tuple[str, tuple[Span, ...], bool]
 
 
-class Reading(NamedTuple):
-    """A text taken apart: unit i is units[keys[i]], so that only the units which are edited are looked up."""
+class Tables(NamedTuple):
+    """All that is known of the pieces so far; the columns of `units` are named in eda_kernel."""
 
-    pieces: list[str]
-    """Joined, they are the text."""
-    cores: Sequence[int]
-    """Which pieces have a word."""
-    rich: Sequence[int]
-    """Which of those have synonyms."""
-    units: Mapping[str, Unit] | Sequence[Unit]
-    keys: Sequence[Any]
-    folded: bool
-    """White space is folded in the text and in whatever is made of it, but for one blank in front."""
-    strip: bool
-    """White space in front of a candidate was left by the word that stood before it."""
+    units: np.ndarray
+    pool: np.ndarray
+    word_at: np.ndarray
+    word_size: np.ndarray
+    longest_word: int
 
 
 class Units:
-    """Reads samples. What stands between two blanks repeats all the time, so each such piece is taken apart only once.
+    """Numbers for the pieces of texts, and tables of what is behind the numbers.
 
-    For a piece the common path needs one small number; that it touches nothing else is what makes it fast.
+    A unit is a word with what stands before it (lead) and, if it is the last of its piece, after it (tail); its stub is
+    what deleting the word leaves. Where there is nothing to change, the core is empty.
     """
 
     def __init__(self, lexicon: Lexicon) -> None:
         self._lexicon = lexicon
-        self._kinds: _Memo[int] = _Memo(self._kind)
-        self._singles: _Memo[Unit] = _Memo(lambda piece: self._apart[piece][0])
-        self._apart: _Memo[list[Unit]] = _Memo(self._take_apart)
+        self._clear()
 
-    def read(self, sample: Sample) -> Reading:
+    def read(self, sample: Sample) -> tuple[list[int], bool]:
+        """The text's units, and whether white space in front of a candidate is to be stripped from it, because it was
+        left there by a word that stood before it."""
         text = sample.text
-        if sample.protected or "\n" in text:
-            return self._read_exactly(text, sample.protected)
-        pieces = text.replace(" ", "\n ").split("\n")
-        kinds = list(map(self._kinds.__getitem__, pieces))
-        if _MIXED in kinds:
-            return self._read_exactly(text, ())
-        cores = [i for i, kind in enumerate(kinds) if kind] if _FIXED in kinds else range(len(kinds))
-        rich = [i for i, kind in enumerate(kinds) if kind == _RICH]
-        return Reading(pieces, cores, rich, self._singles, pieces, True, True)
+        if sample.protected:
+            return self._read_protected(text, sample.protected)
+        pieces = text.replace(" ", "\n ").split("\n") if "\n" not in text else _BEFORE_BLANK.split(text)
+        numbers = list(map(self._numbers.__getitem__, pieces))
+        if min(numbers) < 0:
+            numbers = self._spread(numbers)
+        return numbers, not text[:1].isspace()
 
-    def _read_exactly(self, text: str, protected: Sequence[Span]) -> Reading:
-        """For texts with protected spans, other white space than single blanks, or several words between two blanks."""
+    def tables(self) -> Tables:
+        return Tables(
+            np.array(self._units, dtype=np.int32).reshape(-1, _FIELDS),
+            np.frombuffer(bytes(self._pool), dtype=np.uint8),
+            np.array(self._word_at, dtype=np.int32),
+            np.array(self._word_size, dtype=np.int32),
+            max(self._word_size, default=0),
+        )
+
+    def forget_if_large(self) -> bool:
+        """Start anew when the tables have grown too large; numbers given out before are void then."""
+        if len(self._pool) < _LARGEST:
+            return False
+        self._clear()
+        return True
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Changes whenever the tables do."""
+        return self._generation, len(self._units)
+
+    def _clear(self) -> None:
+        self._generation = getattr(self, "_generation", 0) + 1
+        self._pool = bytearray()
+        self._units = array("i")
+        self._word_at = array("i")
+        self._word_size = array("i")
+        self._lists: dict[tuple[str, ...], int] = {}
+        self._known: dict[tuple[str, str, str, str], int] = {}
+        self._several: list[list[int]] = []
+        self._numbers = _Numbers(self)
+
+    def _spread(self, numbers: list[int]) -> list[int]:
+        return [unit for number in numbers for unit in ([number] if number >= 0 else self._several[-number - 1])]
+
+    def _read_protected(self, text: str, protected: Sequence[Span]) -> tuple[list[int], bool]:
         touches = touching(protected)
         # A protected span that begins or ends with white space: even a deletion must leave all of it.
         keep = any(text[a:b].strip() != text[a:b] for a, b in protected)
-        units: list[Unit] = []
-        parts = _WHITE_SPACE.split(text)
-        stop = 0
-        for i in range(0, len(parts), 2):
-            space = parts[i - 1] if i else ""
-            start, stop = stop + len(space), stop + len(space) + len(parts[i])
-            if touches(start, stop):
-                first, *rest = self._take_apart(" " + parts[i], [(a - start + 1, b - start + 1) for a, b in protected])
+        numbers = []
+        start = 0
+        for piece in _BEFORE_BLANK.split(text):
+            stop = start + len(piece)
+            if keep or touches(start, stop):
+                inside = tuple((a - start, b - start) for a, b in protected if a < stop and start < b)
+                numbers.append(self._numbers[piece, inside, keep])
             else:
-                first, *rest = self._apart[" " + parts[i]]
-            if space != " " or keep:
-                lead = space + first.lead[1:]
-                stub = (lead.rstrip() if first.core and not keep else lead) + first.tail
-                first = first._replace(piece=lead + first.core + first.tail, lead=lead, stub=stub)
-            units.append(first)
-            units.extend(rest)
-        cores = [i for i, unit in enumerate(units) if unit.core]
-        return Reading(
-            pieces=[unit.piece for unit in units],
-            cores=cores,
-            rich=[i for i in cores if units[i].synonyms],
-            units=units,
-            keys=range(len(units)),
-            folded=not keep
-            and "" not in parts[::2]
-            and all(space == " " for space in parts[1::2])
-            and all(unit.stub != " " for unit in units),
-            strip=not keep and parts[0] != "",
-        )
+                numbers.append(self._numbers[piece])
+            start = stop
+        return self._spread(numbers), not keep and not text[:1].isspace()
 
-    def _take_apart(self, piece: str, protected: Sequence[Span] = ()) -> list[Unit]:
+    def number(self, key: Key) -> int:
+        """Takes a piece apart and enters it: its unit's number, or below 0 the number of a list of several."""
+        piece, protected, keep = (key, (), False) if isinstance(key, str) else key
         glue, cores = split(piece, protected, self._lexicon.tokenizer)
-        if not cores:
-            return [Unit(piece, piece, "", "", piece, (), (), "")]
         units = []
         last = len(cores) - 1
         spaces = [" " if is_spaced(core) else "" for core in cores]
         for i, core in enumerate(cores):
             lead, tail = glue[i], glue[i + 1] if i == last else ""
-            stub = lead.rstrip() + tail
+            stub = (lead if keep else lead.rstrip()) + tail
             if 0 < i < last and not glue[i] and not glue[i + 1]:
                 stub = spaces[i - 1]
             lower = self._lexicon.of(core)
             shouted = len(core) > 1 and core.isupper()
             insertions = tuple(word.upper() for word in lower) if shouted else lower
             synonyms = tuple(word[0].upper() + word[1:] for word in insertions) if core[0].isupper() else insertions
-            units.append(Unit(lead + core + tail, lead, core, tail, stub, synonyms, insertions, spaces[i]))
-        return units
+            units.append(self._enter(lead, core, tail, stub, synonyms, insertions, spaces[i]))
+        if not cores:
+            units.append(self._enter(piece, "", "", piece, (), (), ""))
+        if len(units) == 1:
+            return units[0]
+        self._several.append(units)
+        return -len(self._several)
 
-    def _kind(self, piece: str) -> int:
-        if piece.strip() != piece.removeprefix(" ") or piece in ("", " ") or _WHITE_SPACE.search(piece, 1):
-            return _MIXED
-        units = self._apart[piece]
-        if len(units) > 1:
-            return _MIXED
-        return (_RICH if units[0].synonyms else _PLAIN) if units[0].core else _FIXED
+    def _enter(
+        self,
+        lead: str,
+        core: str,
+        tail: str,
+        stub: str,
+        synonyms: tuple[str, ...],
+        insertions: tuple[str, ...],
+        space: str,
+    ) -> int:
+        key = lead, core, tail, stub
+        if key in self._known:
+            return self._known[key]
+        at = len(self._pool)
+        sizes = [self._put(part) for part in (lead, core, tail)]
+        stub_at = len(self._pool)
+        stub_size = self._put(stub)
+        where = self._list(synonyms), len(synonyms), self._list(insertions)
+        self._units.extend((at, *sizes, stub_at, stub_size, *where, len(space)))
+        self._known[key] = len(self._units) // _FIELDS - 1
+        return self._known[key]
+
+    def _put(self, text: str) -> int:
+        data = text.encode("utf-8", "surrogatepass")
+        self._pool += data
+        return len(data)
+
+    def _list(self, words: tuple[str, ...]) -> int:
+        if words not in self._lists:
+            self._lists[words] = len(self._word_at)
+            for word in words:
+                self._word_at.append(len(self._pool))
+                self._word_size.append(self._put(word))
+        return self._lists[words]
 
 
-class _Memo(dict[str, T], Generic[T]):
-    def __init__(self, make: Callable[[str], T]) -> None:
+class _Numbers(dict[Key, int]):
+    def __init__(self, units: Units) -> None:
         super().__init__()
-        self._make = make
+        self._units = units
 
-    def __missing__(self, piece: str) -> T:
-        value = self._make(piece)
-        if len(piece) <= _CACHED_LENGTH:
-            if len(self) >= _CACHED_PIECES:
-                self.clear()
-            self[piece] = value
-        return value
+    def __missing__(self, key: Key) -> int:
+        number = self._units.number(key)
+        if not isinstance(key, str) or len(key) <= _LONGEST_KEY:
+            self[key] = number
+        return number

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import regex
 
@@ -70,6 +71,7 @@ def split(text: str, protected: Sequence[Span] = (), tokenizer: Tokenizer | None
     return glue, cores
 
 
+@lru_cache(maxsize=1 << 14)
 def is_spaced(core: str) -> bool:
     """Whether this word's script puts blanks between words."""
     return core.isascii() or _RUN.fullmatch(core) is None

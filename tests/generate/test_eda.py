@@ -161,7 +161,7 @@ words = st.sampled_from(["hello", "Big", "dogs", "ran", "😀", "#a", "don't", "
 texts = st.lists(words, max_size=12).map(" ".join) | st.text(st.characters(exclude_categories=()), max_size=30)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(texts, st.integers(1, 12), st.integers(0, 2**64 - 1), st.data())
 def test_any_text(text: str, n: int, seed: int, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=4)))

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from epida_ray.generate.words import is_spaced, split
@@ -38,6 +38,7 @@ def test_words_are_found(text: str, cores: list[str]) -> None:
     assert joined(glue, found) == text
 
 
+@settings(deadline=None)
 @given(ANY_TEXT, st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=4))
 def test_nothing_is_lost_and_no_protected_character_is_in_a_word(text: str, spans: list[tuple[int, int]]) -> None:
     glue, cores = split(text, spans)

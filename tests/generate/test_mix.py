@@ -1,0 +1,31 @@
+from collections import Counter
+
+from epida_ray.generate import GENERATORS
+from epida_ray.sample import Rejected, Sample
+
+SAMPLES = [Sample(str(i), f"big dogs number {i} ran home in the early morning") for i in range(40)]
+
+
+def test_the_parts_have_their_proportions() -> None:
+    mix = GENERATORS.create("mix", eda=2, aeda=1, spelling=1)
+    answers = mix.generate(SAMPLES, 9, range(40))
+    parts = Counter(operation.split("/")[0] for answer in answers for operation in answer.operations)
+    assert all(len(set(answer.texts)) == 9 for answer in answers)
+    assert sum(parts.values()) == 360
+    assert abs(parts["eda"] - 180) <= 20 and abs(parts["aeda"] - 90) <= 20 and abs(parts["spelling"] - 90) <= 20
+
+
+def test_a_part_that_falls_short_is_made_up_for() -> None:
+    mix = GENERATORS.create("mix", synonym=1, aeda=1)
+    (answer,) = mix.generate([Sample("a", "zzz qqq")], 6, [1])
+    assert [operation.split("/")[0] for operation in answer.operations] == ["aeda"] * 6
+
+
+def test_the_reasons_of_all_parts_are_given() -> None:
+    (answer,) = GENERATORS.create("mix", eda=1, spelling=1).generate([Sample("a", "")], 6, [1])
+    assert isinstance(answer, Rejected) and "eda: " in answer.reason and "spelling: " in answer.reason
+
+
+def test_parts_take_arguments() -> None:
+    mix = GENERATORS.create("mix", eda={"alpha_sr": 0, "alpha_ri": 0, "p_rd": 0})
+    assert {operation for a in mix.generate(SAMPLES, 4, range(40)) for operation in a.operations} == {"eda/swap"}
