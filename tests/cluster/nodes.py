@@ -1,0 +1,195 @@
+"""Ray nodes with addresses of their own on one machine, and ways to end them.
+
+Each node is in a network namespace where that is allowed (root and `ip`), else on a loopback address of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).parents[2]
+LIMIT = 600.0
+
+
+class Node:
+    """One `ray start --block` and all that it started."""
+
+    def __init__(self, address: str, prefix: list[str], process: subprocess.Popen[bytes]) -> None:
+        self.address = address
+        self.prefix = prefix
+        self.process = process
+
+    def kill(self) -> None:
+        """End it as losing the machine would: everything at once and without notice."""
+        try:
+            parent = psutil.Process(self.process.pid)
+            doomed = [*parent.children(recursive=True), parent]
+        except psutil.NoSuchProcess:
+            doomed = []
+        for process in doomed:
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                continue
+        self.process.wait(LIMIT)
+
+
+class Nodes:
+    """A head and workers, with token authentication as in cluster.yaml. Use as a context manager."""
+
+    def __init__(self, cpus: Sequence[int]) -> None:
+        """`cpus` of the head and of each worker."""
+        self.name = f"e{os.getpid() % 10_000}{secrets.token_hex(1)}"
+        self.temporary = Path("/tmp") / self.name
+        self.namespaces: list[str] = []
+        self.nodes: list[Node] = []
+        self._cpus = list(cpus)
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": secrets.token_hex(32),
+            "RAY_JOB_STOP_WAIT_TIME_S": "60",
+        }
+
+    def __enter__(self) -> Nodes:
+        try:
+            self._isolated = self._make_bridge()
+            for cpus in self._cpus:
+                self.add(cpus)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for node in reversed(self.nodes):
+            node.kill()
+        for namespace in self.namespaces:
+            pids = _run("ip", "netns", "pids", namespace).stdout.split()
+            for pid in map(int, pids):
+                if psutil.pid_exists(pid):
+                    psutil.Process(pid).kill()
+            _run("ip", "netns", "del", namespace)
+            _run("ip", "link", "del", namespace.replace("n", "v"))
+        if self._isolated:
+            _run("ip", "link", "del", self.name)
+        shutil.rmtree(self.temporary, ignore_errors=True)
+
+    _isolated = False
+
+    def _make_bridge(self) -> bool:
+        if os.geteuid() != 0 or shutil.which("ip") is None:
+            return False
+        self.subnet = f"10.{20 + os.getpid() % 200}.{secrets.randbelow(250)}"
+        if _run("ip", "link", "add", self.name, "type", "bridge").returncode:
+            return False
+        self._isolated = True
+        _run("ip", "addr", "add", f"{self.subnet}.254/24", "dev", self.name, check=True)
+        _run("ip", "link", "set", self.name, "up", check=True)
+        return True
+
+    def _address(self) -> tuple[str, list[str]]:
+        number = len(self.nodes) + 1
+        if not self._isolated:
+            return f"127.0.0.{number}", []
+        namespace, outer = f"{self.name}n{number}", f"{self.name}v{number}"
+        address = f"{self.subnet}.{number}"
+        _run("ip", "netns", "add", namespace, check=True)
+        self.namespaces.append(namespace)
+        _run("ip", "link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", namespace, check=True)
+        _run("ip", "link", "set", outer, "master", self.name, "up", check=True)
+        _run("ip", "-n", namespace, "addr", "add", f"{address}/24", "dev", "eth0", check=True)
+        for device in ("lo", "eth0"):
+            _run("ip", "-n", namespace, "link", "set", device, "up", check=True)
+        return address, ["ip", "netns", "exec", namespace]
+
+    def add(self, cpus: int) -> Node:
+        """One more node, ready for work; the first is the head. Nodes that share a disk must not start at once."""
+        address, prefix = self._address()
+        if self.nodes:
+            how = ["--address", f"{self.nodes[0].address}:6379"]
+        else:
+            how = ["--head", "--port", "6379", "--temp-dir", str(self.temporary), "--dashboard-host", address]
+        process = subprocess.Popen(
+            [
+                *prefix, "ray", "start", *how, "--node-ip-address", address, "--num-cpus", str(cpus),
+                "--object-store-memory", "200000000", "--block",
+            ],
+            env=self.environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        self.nodes.append(Node(address, prefix, process))
+        self.wait_for(sum(node.process.poll() is None for node in self.nodes))
+        return self.nodes[-1]
+
+    def wait_for(self, count: int) -> None:
+        """Until `count` nodes are alive and jobs are taken."""
+        script = f"""
+import ray, time, urllib.request, os
+while True:
+    try:
+        ray.init("{self.nodes[0].address}:6379", log_to_driver=False)
+        break
+    except Exception:
+        time.sleep(1)
+while sum(node["Alive"] for node in ray.nodes()) != {count}:
+    time.sleep(0.2)
+request = urllib.request.Request("{self.dashboard}/api/jobs/")
+request.add_header("Authorization", "Bearer " + os.environ["RAY_AUTH_TOKEN"])
+while True:
+    try:
+        urllib.request.urlopen(request).read()
+        break
+    except OSError:
+        time.sleep(0.5)
+"""
+        head = self.nodes[0]
+        done = subprocess.run(
+            [*head.prefix, sys.executable, "-c", script],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    @property
+    def dashboard(self) -> str:
+        return f"http://{self.nodes[0].address}:8265"
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """A `ray job` command."""
+        return subprocess.Popen(
+            ["ray", "job", arguments[0], "--address", self.dashboard, *arguments[1:]],
+            env=self.environment,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+
+def _run(*command: str, check: bool = False) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=check)
+
+
+def wait_until(condition: object, process: subprocess.Popen[str], what: str) -> None:
+    """Until `condition()` holds, while the process lives."""
+    deadline = time.monotonic() + LIMIT
+    while not condition():  # type: ignore[operator]
+        assert process.poll() is None, f"ended before {what}: {process.communicate()[0]}"
+        assert time.monotonic() < deadline, f"no {what} within {LIMIT} s"
+        time.sleep(0.005)
