@@ -40,7 +40,7 @@ def connected(address: str | None) -> Iterator[None]:
     except (ConnectionError, ValueError, TimeoutError) as error:
         reason = " ".join(str(error).split())[:200]
         raise RequestError(f"no Ray at --address {target}: {reason}; start one with `ray start --head`") from error
-    except RuntimeError as error:
+    except Exception as error:  # Ray raises bare ones when a machine is too busy or too small to start it
         raise RunError(f"Ray did not start: {' '.join(str(error).split())[:300]}") from error
     try:
         with _sigterm_interrupts():
