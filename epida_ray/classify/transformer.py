@@ -140,7 +140,9 @@ class Transformer:
             quantization: Any = import_module("torch.ao.quantization")
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch announces that this will move to another package
-                self._quantized = quantization.quantize_dynamic(self.model, {nn.Linear}, dtype=torch.qint8)
+                head = {name for name, _ in self.model.named_children()} - {str(self.model.base_model_prefix)}
+                scheme = {nn.Linear: quantization.per_channel_dynamic_qconfig} | dict.fromkeys(head)
+                self._quantized = quantization.quantize_dynamic(self.model, scheme)
         return self._quantized
 
     # Weights
