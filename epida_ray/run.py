@@ -136,7 +136,8 @@ class Run:
         try:
             self.storage.write(MANIFEST, json.dumps(self.manifest, indent=1).encode())
         except OSError as error:
-            raise RequestError(f"cannot write to {self.storage.location}: {error.strerror or error}") from error
+            kind = RequestError if self.manifest.get("status") == "preparing" else RunError
+            raise kind(f"cannot write to {self.storage.location}: {error.strerror or error}") from error
 
     def start(self, plan: Plan, fingerprint: str) -> list[Shard]:
         """Freeze the plan, count what earlier attempts finished, and return the shards that are left."""

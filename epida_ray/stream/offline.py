@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -18,7 +18,7 @@ from epida_ray.classify import CLASSIFIERS
 from epida_ray.classify import load as load_classifier
 from epida_ray.classify.training import TrainingOptions, fit
 from epida_ray.config import AugmentConfig, MethodConfig
-from epida_ray.errors import RequestError, RunError
+from epida_ray.errors import EpidaError, RequestError, RunError
 from epida_ray.generate import GENERATORS
 from epida_ray.inputs import Columns, Plan, ShardReader, plan_inputs
 from epida_ray.progress import Reporter
@@ -111,7 +111,8 @@ def _work(
                     run.save_progress()
                     saved = time.monotonic()
         except RunError as error:
-            run.save(status="failed", failure=str(error))
+            with suppress(EpidaError):  # the manifest may be on the disk that is full
+                run.save(status="failed", failure=str(error))
             kept = f"{run.counts.shards:,} of {run.manifest['shards']:,} shards are kept in {config.output}"
             if "--max-rejected" in str(error):
                 raise

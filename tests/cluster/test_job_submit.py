@@ -120,3 +120,38 @@ def test_a_driver_lost_with_its_node_and_the_job_submitted_again(corpus: Path, n
     nodes.add(2)
     assert "resuming" in finish(submit(nodes, corpus, "driver"))
     check(corpus, "driver")
+
+
+ROUNDS = 5
+
+
+def submit_training(nodes: Nodes, folder: Path, name: str) -> subprocess.Popen[str]:
+    return nodes.start(
+        "submit", "--working-dir", ".", "--", "python", "jobs/train.py", str(folder / "train.parquet"),
+        "--output", str(folder / name), "--rounds", str(ROUNDS), "--pretrain-epochs", "1", "--epochs-per-round", "2",
+        "--workers", "1", "--generators", "1", "--scorers", "1",
+    )  # fmt: skip
+
+
+def trained(folder: Path, name: str) -> dict[str, str]:
+    lines = [json.loads(line) for line in (folder / name / "metrics.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in lines] == list(range(ROUNDS + 1))
+    files = [p for part in ("model", "augmented") for p in (folder / name / part).rglob("*") if p.is_file()]
+    return {p.relative_to(folder / name).as_posix(): sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+@pytest.mark.parametrize("victim", [1, 2])
+def test_training_with_a_worker_node_killed_half_way(corpus: Path, nodes: Nodes, victim: int) -> None:
+    """Whichever of the two is killed, the train worker or the scorer is on it, or both are."""
+    if not (corpus / "trained" / "metrics.jsonl").exists():
+        pq.write_table(pq.read_table(corpus / "in.parquet").slice(0, 400), corpus / "train.parquet")
+        assert "succeeded" in finish(submit_training(nodes, corpus, "trained"))
+    name = f"trained-without-{victim}"
+    process = submit_training(nodes, corpus, name)
+    checkpoints = corpus / name / "checkpoint"
+    wait_until(lambda: any(checkpoints.glob("round-*2.safetensors")), process, "second round")
+    alive = [node for node in nodes.nodes if node.process.poll() is None]
+    alive[victim].kill()
+    assert "succeeded" in finish(process)
+    assert trained(corpus, name) == trained(corpus, "trained")
+    nodes.add(2)
