@@ -61,6 +61,7 @@ class Nodes:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "RAY_JOB_STOP_WAIT_TIME_S": "60",
+            "RAY_worker_niceness": "0",
         }
 
     def __enter__(self) -> Nodes:
