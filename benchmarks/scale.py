@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("--kill-node", action="store_true")
     parser.add_argument("--plan-rows", type=int, default=1_000_000_000)
     options = parser.parse_args()
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
     for rows in (1_000, 1_000_000, options.plan_rows):
         planning(rows)
     actors = options.scorers + options.scorers // 4

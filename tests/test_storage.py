@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from epida_ray.errors import RequestError
-from epida_ray.storage import Storage, open_filesystem
+from epida_ray.storage import Storage, below, open_filesystem, url_of
 
 
 def test_a_write_is_whole_or_absent_and_leaves_no_temporary_file(tmp_path: Path) -> None:
@@ -48,3 +48,28 @@ def test_it_travels_between_processes_by_its_absolute_location(tmp_path: Path, m
 def test_a_scheme_nobody_knows_is_refused() -> None:
     with pytest.raises(RequestError, match="nosuch"):
         open_filesystem("nosuch://bucket/x")
+
+
+def test_a_url_keeps_its_options_and_its_encoding() -> None:
+    server = "s3://bucket/a%20b?endpoint_override=127.0.0.1:1&scheme=http"
+    assert url_of(server, "bucket/a b/c") == "s3://bucket/a%20b/c?endpoint_override=127.0.0.1:1&scheme=http"
+    assert url_of("hdfs://host:9000/x", "/x/y") == "hdfs://host:9000/x/y"
+    assert below(server, "augmented") == "s3://bucket/a%20b/augmented?endpoint_override=127.0.0.1:1&scheme=http"
+    assert below("dir/", "augmented") == "dir/augmented" and below("what?", "augmented") == "what?/augmented"
+
+
+def test_credentials_in_a_url_are_refused() -> None:
+    with pytest.raises(RequestError, match="keep credentials out of URLs"):
+        open_filesystem("s3://key:secret@bucket/x")
+
+
+def test_folders_are_copied_with_what_is_below_them(tmp_path: Path) -> None:
+    (tmp_path / "here" / "sub").mkdir(parents=True)
+    (tmp_path / "here" / "sub" / "file").write_bytes(b"1")
+    storage = Storage("memory://epida-test")
+    storage.upload(tmp_path / "here", "model")
+    assert storage.names("", folders=True) == {"model"} and storage.names("") == set()
+    with storage.local("model") as directory:
+        assert (directory / "sub" / "file").read_bytes() == b"1"
+    assert not directory.exists()
+    assert (storage.local_copy("model") / "sub" / "file").read_bytes() == b"1"
