@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -57,6 +58,18 @@ def silence_ray_data(level: int) -> None:
     for handler in logging.getLogger("ray.data").handlers:
         if not isinstance(handler, logging.FileHandler):
             handler.setLevel(level)
+
+
+def _check_reachable(target: str) -> None:
+    """Ray's core ends the process when nobody answers at HOST:PORT; so ask first."""
+    host, colon, port = target.rpartition("://")[2].rpartition(":")
+    if not colon or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RequestError(f"no Ray at --address {target}: {reason}; start one with `ray start --head`") from error
 
 
 @contextmanager
