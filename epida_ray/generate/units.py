@@ -17,7 +17,8 @@ from epida_ray.generate.words import Span, is_spaced, split, touching
 from epida_ray.sample import Sample
 
 _BEFORE_BLANK = re.compile("(?= )")
-_LARGEST = 1 << 26
+_MOST_BYTES = 1 << 26
+_MOST_UNITS = 1 << 19
 _LONGEST_KEY = 64
 _FIELDS = 10
 
@@ -68,7 +69,7 @@ class Units:
 
     def forget_if_large(self) -> bool:
         """Start anew when the tables have grown too large; numbers given out before are void then."""
-        if len(self._pool) < _LARGEST:
+        if len(self._pool) < _MOST_BYTES and len(self._units) < _MOST_UNITS * _FIELDS:
             return False
         self._clear()
         return True
@@ -85,7 +86,7 @@ class Units:
         self._word_at = array("i")
         self._word_size = array("i")
         self._lists: dict[tuple[str, ...], int] = {}
-        self._known: dict[tuple[str, str, str, str], int] = {}
+        self._shared: dict[tuple[str, str, str, str], int] = {}
         self._several: list[list[int]] = []
         self._numbers = _Numbers(self)
 
@@ -120,11 +121,17 @@ class Units:
             stub = (lead if keep else lead.rstrip()) + tail
             if 0 < i < last and not glue[i] and not glue[i + 1]:
                 stub = spaces[i - 1]
+            place = lead, core, tail, stub
+            if last and place in self._shared:
+                units.append(self._shared[place])
+                continue
             lower = self._lexicon.of(core)
             shouted = len(core) > 1 and core.isupper()
             insertions = tuple(word.upper() for word in lower) if shouted else lower
             synonyms = tuple(word[0].upper() + word[1:] for word in insertions) if core[0].isupper() else insertions
             units.append(self._enter(lead, core, tail, stub, synonyms, insertions, spaces[i]))
+            if last:
+                self._shared[place] = units[-1]
         if not cores:
             units.append(self._enter(piece, "", "", piece, (), (), ""))
         if len(units) == 1:
@@ -142,17 +149,13 @@ class Units:
         insertions: tuple[str, ...],
         space: str,
     ) -> int:
-        key = lead, core, tail, stub
-        if key in self._known:
-            return self._known[key]
         at = len(self._pool)
         sizes = [self._put(part) for part in (lead, core, tail)]
         stub_at = len(self._pool)
         stub_size = self._put(stub)
         where = self._list(synonyms), len(synonyms), self._list(insertions)
         self._units.extend((at, *sizes, stub_at, stub_size, *where, len(space)))
-        self._known[key] = len(self._units) // _FIELDS - 1
-        return self._known[key]
+        return len(self._units) // _FIELDS - 1
 
     def _put(self, text: str) -> int:
         data = text.encode("utf-8", "surrogatepass")
