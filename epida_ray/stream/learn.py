@@ -18,12 +18,14 @@ from epida_ray import checkpoint
 from epida_ray.classify import load
 from epida_ray.classify.learning import make_learner
 from epida_ray.classify.training import DevScore, Loss, TrainingOptions, dev_score
-from epida_ray.errors import RunError
+from epida_ray.errors import EpidaError, RunError
 from epida_ray.storage import Storage
 from epida_ray.stream.shards import round_folder
 from epida_ray.stream.weights import WeightTransfer
 
 ATTEMPT = "checkpoint/attempt.json"
+FAILURE = "checkpoint/failure.txt"
+"""Why training ended before its last round."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,10 @@ def train_rounds(task: Task) -> None:
     """The loop of one Ray Train run. The checkpoint in the run's directory is the only truth: it starts from that."""
     context = ray.train.get_context()
     rank, world = context.get_world_rank(), context.get_world_size()
-    _Training(task, rank, world).run()
+    try:
+        _Training(task, rank, world).run()
+    except EpidaError as error:  # would be the same after a restart, so it is told, not raised
+        task.storage.write(FAILURE, str(error).encode())
 
 
 class _Training:

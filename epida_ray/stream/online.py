@@ -29,14 +29,14 @@ from epida_ray.classify import CLASSIFIERS
 from epida_ray.classify import load as load_classifier
 from epida_ray.classify.training import TrainingOptions, dev_split
 from epida_ray.config import AugmentConfig, TrainConfig
-from epida_ray.errors import EpidaError, RequestError, RunError
+from epida_ray.errors import RequestError, RunError
 from epida_ray.evaluate.models import evaluate_model
 from epida_ray.generate import GENERATORS
 from epida_ray.inputs import Columns, Plan, ShardReader, plan_inputs
 from epida_ray.progress import Reporter, Tracker
 from epida_ray.run import Run, digest, directory_digest
 from epida_ray.stream.cluster import Pools, connected, fit_pools
-from epida_ray.stream.learn import Task, ready_file, train_rounds
+from epida_ray.stream.learn import FAILURE, Task, ready_file, train_rounds
 from epida_ray.stream.metrics import RunMetrics
 from epida_ray.stream.offline import columns_of, given_classifier, interruptible, label_set
 from epida_ray.stream.rounds import Candidates, Scorers, version_for
@@ -248,6 +248,9 @@ class _Fit:
         os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")
         self._folder = tempfile.TemporaryDirectory(prefix="epida-train-")
         self.error: BaseException | None = None
+        self._storage = task.storage
+        if self._storage.exists(FAILURE):
+            self._storage.remove(FAILURE)
         gpu = pools.scorer_gpus > 0
         trainer = ray.train.torch.TorchTrainer(
             _loop,
@@ -275,8 +278,11 @@ class _Fit:
         return self._thread.is_alive()
 
     def check(self) -> None:
+        """Raise what ended training, if anything did."""
+        if self._storage.exists(FAILURE):
+            raise RunError(self._storage.read(FAILURE).decode())
         if self.error is not None:
-            raise RunError(_train_error(self.error))
+            raise RunError(f"training failed: {cause(self.error)}")
 
     def wait_briefly(self) -> None:
         self._thread.join(0.2)
@@ -288,21 +294,6 @@ class _Fit:
 
 def _loop(settings: dict[str, Any]) -> None:
     train_rounds(settings["task"])
-
-
-def _train_error(error: BaseException) -> str:
-    """What went wrong in a train worker, without Ray's wrapping."""
-    for inner in (*getattr(error, "worker_failures", {}).values(), error.__cause__, error):
-        if isinstance(inner, BaseException):
-            while (deeper := getattr(inner, "cause", None) or inner.__cause__) is not None:
-                inner = deeper
-            if isinstance(inner, EpidaError):
-                return str(inner)
-    text = cause(error)
-    for marker in ("RunError: ", "RequestError: "):
-        if marker in text:
-            return text.rpartition(marker)[2]
-    return f"training failed: {text}"
 
 
 def _drive(
