@@ -168,7 +168,7 @@ def main() -> int:
     shards = [[f"{t} {k}" for t in texts[:per_shard]] for k in range(options.shards)]
     large = [[f"{t} {k} {i}" for i in range(8) for t in texts] for k in range(options.shards)]
     seas(texts)
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     try:
         in_ray(create("cnn", LABELS, vectors="hashed", seed=1), bare_cnn, large)
         minilm = create("minilm", LABELS, seed=1, device="cpu")
