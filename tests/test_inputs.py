@@ -243,3 +243,10 @@ def test_every_line_is_in_one_shard_however_the_rows_divide(tmp_path: Path, rows
         reader = ShardReader(plan)
         texts = [text for shard in shards for text in reader.read(shard)["text"].to_pylist()]
         assert texts == [f"text {i}" for i in range(rows)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "size"), [(1, 64), (1_000, 64), (20_000, 1_024), (10**6, 16_384), (6 * 10**7, 16_384), (10**9, 65_536)]
+)
+def test_shards_are_neither_too_few_nor_too_many(rows: int, size: int) -> None:
+    assert inputs._shard_rows(rows) == size

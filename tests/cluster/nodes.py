@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -170,6 +171,12 @@ while True:
     @property
     def dashboard(self) -> str:
         return f"http://{self.nodes[0].address}:8265"
+
+    def stop_job(self, submission_id: str) -> None:
+        """What `ray job stop` asks for, without the time that it takes to start."""
+        request = urllib.request.Request(f"{self.dashboard}/api/jobs/{submission_id}/stop", method="POST")
+        request.add_header("Authorization", f"Bearer {self.environment['RAY_AUTH_TOKEN']}")
+        urllib.request.urlopen(request, timeout=LIMIT).read()
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """A `ray job` command."""

@@ -16,6 +16,7 @@ from tests.cluster.nodes import LIMIT, Nodes, wait_until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1800)]
 ROWS = 20_000
+SLOWLY = ("--generators", "1", "--scorers", "1")
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +98,9 @@ def test_a_wrong_request_is_a_failed_job_with_one_line(corpus: Path, nodes: Node
 
 
 def test_a_stopped_job_ends_in_order_and_the_next_goes_on(corpus: Path, nodes: Nodes, shards: int) -> None:
-    process = submit(nodes, corpus, "stopped", job=("--submission-id", "to-stop"))
+    process = submit(nodes, corpus, "stopped", *SLOWLY, job=("--submission-id", "to-stop"))
     wait_until(lambda: committed(corpus, "stopped") >= 2, process, "second shard")
-    finish(nodes.start("stop", "to-stop"))
+    nodes.stop_job("to-stop")
     process.communicate(timeout=LIMIT)
     assert json.loads((corpus / "stopped" / "manifest.json").read_text())["status"] == "interrupted"
     assert 2 <= committed(corpus, "stopped") < shards
@@ -110,7 +111,7 @@ def test_a_stopped_job_ends_in_order_and_the_next_goes_on(corpus: Path, nodes: N
 
 
 def test_a_driver_lost_with_its_node_and_the_job_submitted_again(corpus: Path, nodes: Nodes, shards: int) -> None:
-    process = submit(nodes, corpus, "driver", job=("--entrypoint-num-cpus", "0.1"))
+    process = submit(nodes, corpus, "driver", *SLOWLY, job=("--entrypoint-num-cpus", "0.1"))
     wait_until(lambda: committed(corpus, "driver") >= 2, process, "second shard")
     home = json.loads((corpus / "driver" / "manifest.json").read_text())["driver"]
     (node,) = (node for node in nodes.nodes[1:] if node.address == home)
