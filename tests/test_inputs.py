@@ -213,12 +213,6 @@ def test_duplicate_ids_are_refused_within_and_across_shards(tmp_path: Path) -> N
     assert [r["sample_id"] for r in read_all(tmp_path / "a.parquet", Columns(id="id"))] == ids
 
 
-@pytest.mark.parametrize("rows", [1, 64, 1000, 200_000, 10**6, 10**9])
-def test_shards_are_neither_too_few_nor_too_many(rows: int) -> None:
-    size = inputs._shard_rows(rows)
-    assert 64 <= size <= 16_384 and (rows <= 64 * 32 or rows / size >= 16) and rows / size <= 10**5
-
-
 def test_shard_names_are_plain_file_names(tmp_path: Path) -> None:
     folder = tmp_path / ("deep" * 30) / "..a b"
     folder.mkdir(parents=True)
