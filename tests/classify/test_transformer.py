@@ -194,6 +194,7 @@ def test_minilm_from_its_package():
     pytest.importorskip(MINILM_PACKAGE)
     classifier = create("minilm", LABELS)
     assert classifier.labels == LABELS and classifier.max_length == 256
+    assert classifier.defaults.learning_rate > Transformer.defaults.learning_rate
     p = classifier.predict_proba(["a short question ?", "another"])
     assert p.shape == (2, 3)
     a, b, c = classifier.embed(["a cheap car", "an inexpensive automobile", "the theory of numbers"])
