@@ -75,7 +75,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=4.0)
     options = parser.parse_args()
-    corpus = texts(500)
+    corpus = texts(100)
     import torch
 
     torch.set_num_threads(1)
@@ -128,11 +128,11 @@ def main() -> None:
         pairs.append(("masked-lm", ours("masked-lm", model=model, share=0.15), *pairs[-1][2:]))
         ratio = 0.0
         for name, own, library, other in pairs:
-            own(corpus[:32])
+            own(corpus)
             if other is None:
                 print(f"{name:30} {rate(own, corpus, options.seconds / 2):12,.0f}/s", flush=True)
                 continue
-            other(corpus[:4])
+            other(corpus if ":" in name else corpus[:4])
             best = [0.0, 0.0]
             for _ in range(TURNS):
                 for side, work in enumerate((own, other)):
