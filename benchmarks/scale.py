@@ -3,7 +3,7 @@
     python benchmarks/scale.py [--scorers 32] [--seconds 1.0] [--rows 10000000] [--kill-node] [--plan-rows 1000000000]
 
 The nodes are logical: several Ray nodes on this machine whose actors sleep instead of computing, so that many more of
-them fit than the machine has cores. Scorers take `--seconds` a shard, generators a quarter of that, a quarter as many.
+them fit than the machine has cores. Scorers take `--seconds` a shard, generators an eighth of that, a quarter as many.
 Printed are: seconds until the first shard; efficiency, which is the scorers' working seconds ÷ the seconds from each
 scorer's start to the end; overhead a shard and a row; the driver's memory beside that of a run of 1/100 of the rows.
 With --kill-node a node is lost in the middle, with its scorers. The last line is the efficiency.
@@ -35,7 +35,7 @@ CPUS = 0.45
 
 class SleepingGenerator:
     def __init__(self, job: Job) -> None:
-        self.seconds = float(job.generator_args["seconds"]) / 4
+        self.seconds = float(job.generator_args["seconds"]) / 8
 
     def __call__(self, block: pa.Table) -> pa.Table:
         time.sleep(self.seconds)

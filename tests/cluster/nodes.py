@@ -85,6 +85,7 @@ class Nodes:
                     psutil.Process(pid).kill()
             _run("ip", "netns", "del", namespace)
             _run("ip", "link", "del", namespace.replace("n", "v"))
+            shutil.rmtree(self.temporary.with_name(namespace), ignore_errors=True)
         if self._isolated:
             _run("ip", "link", "del", self.name)
         shutil.rmtree(self.temporary, ignore_errors=True)
@@ -115,10 +116,15 @@ class Nodes:
         _run("ip", "-n", namespace, "addr", "add", f"{address}/24", "dev", "eth0", check=True)
         for device in ("lo", "eth0"):
             _run("ip", "-n", namespace, "link", "set", device, "up", check=True)
-        return address, ["ip", "netns", "exec", namespace]
+        prefix = ["ip", "netns", "exec", namespace]
+        if number > 1:  # Ray finds its node through files in its temporary directory, so each must see one of its own
+            private = self.temporary.with_name(namespace)
+            private.mkdir()
+            prefix += ["sh", "-c", f'mount --bind {private} {self.temporary} && exec "$@"', "sh"]
+        return address, prefix
 
     def add(self, cpus: int) -> Node:
-        """One more node, ready for work; the first is the head. Nodes that share a disk must not start at once."""
+        """One more node, ready for work; the first is the head."""
         address, prefix = self._address()
         if self.nodes:
             how = ["--address", f"{self.nodes[0].address}:6379"]
@@ -167,6 +173,10 @@ while True:
             timeout=LIMIT,
         )
         assert done.returncode == 0, done.stdout + done.stderr
+
+    @property
+    def isolated(self) -> bool:
+        return self._isolated
 
     @property
     def dashboard(self) -> str:
