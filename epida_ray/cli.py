@@ -38,7 +38,7 @@ PANELS = {
         "learning_rate", "patience", "calibrate", "max_staleness", "workers", "threads",
     ),
     "Output": ("output", "with_originals", "candidates"),
-    "Where and how": ("address", "generators", "scorers", "max_rejected", "stall_timeout"),
+    "Where and how": ("address", "generators", "scorers", "max_rejected", "generator_timeout", "stall_timeout"),
 }  # fmt: skip
 
 

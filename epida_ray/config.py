@@ -13,7 +13,7 @@ from epida_ray.errors import RequestError
 C = TypeVar("C", bound=BaseModel)
 
 EXECUTION_OPTIONS = frozenset(
-    {"output", "address", "generators", "scorers", "max_rejected", "stall_timeout", "threads"}
+    {"output", "address", "generators", "scorers", "max_rejected", "generator_timeout", "stall_timeout", "threads"}
 )
 """Options that say where and how fast, not what: a run may be resumed with other values of these."""
 
@@ -47,6 +47,7 @@ class MethodConfig(BaseModel):
     address: str | None = Field(None, description="Ray to run on: local, auto or HOST:PORT.")
     generators: int | None = Field(None, ge=1, description="Generator actors; by default as many as fit.")
     scorers: int | None = Field(None, ge=1, description="Scorer actors; by default as many as fit.")
+    generator_timeout: float | None = Field(None, gt=0, description="Seconds a generator may take for a shard.")
     stall_timeout: float = Field(1800, gt=0, description="Longest wait, in seconds, before the run gives up.")
 
     @model_validator(mode="after")

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 
 from epida_ray.classify import FittedClassifier, TorchClassifier
-from epida_ray.classify.training import EpochLoss, Loss, Trainer, TrainingOptions, dev_score, make_groups, steps_per_epoch
+from epida_ray.classify.training import (
+    EpochLoss,
+    Loss,
+    Trainer,
+    TrainingOptions,
+    dev_score,
+    make_groups,
+    steps_per_epoch,
+)
 from epida_ray.errors import RequestError
 
 Kept = Sequence[Sequence[str]]

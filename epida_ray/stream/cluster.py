@@ -35,6 +35,7 @@ def connected(address: str | None) -> Iterator[None]:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     local: dict[str, Any] = {"include_dashboard": False} if target == "local" else {}
+    _check_reachable(target)
     try:
         with _silenced(), _loopback() if local else nullcontext():
             ray.init(address=target, log_to_driver=False, logging_level=logging.ERROR, **local)

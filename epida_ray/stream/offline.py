@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import ray
 
-from epida_ray.classify import CLASSIFIERS
+from epida_ray.classify import CLASSIFIERS, create
 from epida_ray.classify import load as load_classifier
 from epida_ray.classify.training import TrainingOptions, fit
 from epida_ray.config import AugmentConfig, MethodConfig
@@ -137,6 +137,9 @@ def given_classifier(config: MethodConfig) -> Path | None:
     names = {row.name for row in CLASSIFIERS.listing()}
     if config.classifier in names:
         return None
+    family = ":" in config.classifier and "://" not in config.classifier
+    if family and not Path(config.classifier).is_dir():
+        return None
     where = Storage(config.classifier)
     if not where.exists("config.json"):
         known = ", ".join(sorted(names))
@@ -179,7 +182,7 @@ def _train(config: AugmentConfig, plan: Plan, reporter: Reporter) -> Any:
         )
     if not known:
         raise RequestError(f"no row has one of --labels {','.join(labels)}")
-    classifier = CLASSIFIERS.create(config.classifier, labels=labels, seed=config.seed, **config.classifier_args)
+    classifier = create(config.classifier, labels, seed=config.seed, **config.classifier_args)
     reporter.say(f"training {config.classifier} on {len(known):,} rows, {len(labels)} classes")
     history = fit(classifier, [t for t, _ in known], [n for _, n in known], options=TrainingOptions(seed=config.seed))
     if history.best:

@@ -25,7 +25,7 @@ import ray.train
 import ray.train.torch
 
 from epida_ray import checkpoint
-from epida_ray.classify import CLASSIFIERS
+from epida_ray.classify import create
 from epida_ray.classify import load as load_classifier
 from epida_ray.classify.training import TrainingOptions, dev_split
 from epida_ray.config import AugmentConfig, TrainConfig
@@ -152,7 +152,7 @@ def _prepare(config: TrainConfig, plans: dict[str, Plan], given: Path | None, ru
 
 
 def _new(config: TrainConfig, labels: tuple[str, ...]) -> Any:
-    return CLASSIFIERS.create(config.classifier, labels=labels, seed=config.seed, **config.classifier_args)
+    return create(config.classifier, labels, seed=config.seed, **config.classifier_args)
 
 
 def _threads(classifier: Any) -> int:

@@ -54,6 +54,7 @@ class Job:
     seed: int
     candidates: bool
     with_originals: bool = False
+    generator_timeout: float | None = None
     online: bool = False
     """Outputs go to a folder for each round."""
     model: str = "model"
@@ -154,6 +155,7 @@ class Generate:
             run_seed=self.job.seed,
             round_=work.round_,
             name=self.job.generator,
+            time_limit=self.job.generator_timeout,
         )
         counts = np.zeros(len(ids), dtype=np.int64)
         candidates: list[str] = []

@@ -1,0 +1,142 @@
+"""The command line as a user meets it: one clear line and the right exit status."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from epida_ray.classify.cnn import CNN
+
+LIMIT = 240
+
+
+def epida(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "epida_ray.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        env=os.environ | environment,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model and a CSV with everything that CSV allows in a field."""
+    folder = tmp_path_factory.mktemp("cli")
+    CNN(("ask", "tell"), vectors="hashed").save(folder / "model")
+    with (folder / "in.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "label", "note"])
+        for i in range(40):
+            writer.writerow([f'He said, "please send\nnumber {i}, thanks"', "ask" if i % 2 else "tell", "=1+1"])
+    return folder
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 kB that is full after a few files."""
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(mount)], capture_output=True, text=True
+    )
+    if made.returncode:
+        pytest.skip(f"cannot mount a small file system here: {made.stderr.strip()}")
+    yield mount
+    subprocess.run(["umount", "-l", str(mount)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["augment", "nowhere.csv", "-o", "{out}"], "no such file or directory: nowhere.csv"),
+        (["augment", "{in}"], "--output DIR is missing"),
+        (
+            ["augment", "{in}", "-o", "{out}", "--text-column", "body"],
+            "no column 'body'; it has 'text', 'label', 'note'",
+        ),
+        (["augment", "{in}", "-o", "{out}", "--combine", "divide"], "combine is add, multiply or weighted"),
+        (["augment", "{in}", "-o", "{out}", "--generator", "magic"], "there is no generator 'magic'"),
+        (["augment", "{in}", "-o", "{out}", "-m", "none"], "Invalid value for '-m'"),
+        (["augment", "{in}", "-o", "{out}", "--bogus"], "No such option: --bogus"),
+        (
+            ["augment", "{in}", "-o", "{out}", "--address", "127.0.0.1:1", "--classifier", "{model}"],
+            "no Ray at --address",
+        ),
+        (["train", "{in}", "-o", "{out}", "--rounds", "0"], "--rounds: Input should be greater than or equal to 1"),
+        (["evaluate", "{in}", "{in}"], "holds no saved model"),
+        (["list", "wonders"], "epida list takes generators, classifiers, selectors"),
+        (["status", "{model}"], "is this a run directory?"),
+        (["nonsense"], "No such command 'nonsense'"),
+    ],
+)
+def test_a_wrong_request_is_one_line_and_status_2(
+    folder: Path, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    places = {"{in}": str(folder / "in.csv"), "{out}": str(tmp_path / "out"), "{model}": str(folder / "model")}
+    result = epida(*(places.get(a, a) for a in arguments))
+    assert result.returncode == 2, result.stderr
+    assert message in result.stderr and "Traceback" not in result.stderr
+    assert len(result.stderr.strip().splitlines()[-1:]) == 1 and result.stderr.strip().splitlines()[-1].startswith(
+        "epida: "
+    )
+
+
+def test_augment_evaluate_and_status_from_a_csv(folder: Path, tmp_path: Path) -> None:
+    out = str(tmp_path / "run")
+    done = epida(
+        "augment", str(folder / "in.csv"), "-o", out, "--classifier", str(folder / "model"), "--address", "local"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "40 rows in" in done.stderr and done.stdout == ""
+    rows = pq.read_table(f"{out}/augmented").to_pylist()
+    assert {r["source_text"] for r in rows} == {f'He said, "please send\nnumber {i}, thanks"' for i in range(40)}
+    again = epida("augment", str(folder / "in.csv"), "-o", out, "--classifier", str(folder / "model"))
+    assert again.returncode == 0 and "finished already" in again.stderr
+    scored = epida("evaluate", f"{out}/model", str(folder / "in.csv"), "--json")
+    result = json.loads(scored.stdout)
+    assert {"accuracy", "macro_f1", "per_class"} <= result.keys() and set(result["per_class"]) == {"ask", "tell"}
+    state = epida("status", out)
+    assert state.returncode == 0 and "augment: finished" in state.stdout
+
+
+def test_a_full_disk_is_said_in_one_line_and_what_is_done_is_kept(
+    folder: Path, tmp_path: Path, small_disk: Path
+) -> None:
+    big = tmp_path / "big.csv"
+    lines = [
+        f"a rather long text number {i} about nothing in particular {i * 7919},{'ask' if i % 2 else 'tell'}"
+        for i in range(6000)
+    ]
+    big.write_text("text,label\n" + "\n".join(lines))
+    model = tmp_path / "model"
+    CNN(("ask", "tell"), vectors="hashed", channels=8).save(model)
+    command = ("augment", str(big), "-o", str(small_disk / "run"), "--classifier", str(model), "--address", "local")
+    result = epida(*command)
+    assert result.returncode == 1, result.stderr
+    assert "No space left on device" in result.stderr and "run the same command again to resume" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_directory_that_cannot_be_written_is_refused(folder: Path, small_disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    result = epida(
+        "augment", str(folder / "in.csv"), "-o", str(small_disk / "run"), "--classifier", str(folder / "model")
+    )
+    assert result.returncode == 2 and "Read-only file system" in result.stderr and "Traceback" not in result.stderr
+
+
+def test_preview_and_list() -> None:
+    shown = epida("preview", "Please send the blue kettle back")
+    assert shown.returncode == 0 and shown.stdout.count("│") >= 9
+    listed = epida("list", "selectors")
+    assert listed.returncode == 0 and "cem-agreement" in listed.stdout
