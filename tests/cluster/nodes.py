@@ -116,6 +116,8 @@ class Nodes:
         _run("ip", "-n", namespace, "addr", "add", f"{address}/24", "dev", "eth0", check=True)
         for device in ("lo", "eth0"):
             _run("ip", "-n", namespace, "link", "set", device, "up", check=True)
+        # It leads nowhere, but a driver learns its own address from it.
+        _run("ip", "-n", namespace, "route", "add", "default", "via", f"{self.subnet}.254", check=True)
         prefix = ["ip", "netns", "exec", namespace]
         if number > 1:  # Ray finds its node through files in its temporary directory, so each must see one of its own
             private = self.temporary.with_name(namespace)
