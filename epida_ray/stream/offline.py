@@ -182,7 +182,7 @@ def _train(config: AugmentConfig, plan: Plan, reporter: Reporter) -> Any:
         )
     if not known:
         raise RequestError(f"no row has one of --labels {','.join(labels)}")
-    classifier = create(config.classifier, labels, seed=config.seed, **config.classifier_args)
+    classifier = create(config.classifier, labels, seed=config.seed, **config.classifier_options())
     reporter.say(f"training {config.classifier} on {len(known):,} rows, {len(labels)} classes")
     history = fit(classifier, [t for t, _ in known], [n for _, n in known], options=TrainingOptions(seed=config.seed))
     if history.best:

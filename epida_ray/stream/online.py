@@ -152,7 +152,7 @@ def _prepare(config: TrainConfig, plans: dict[str, Plan], given: Path | None, ru
 
 
 def _new(config: TrainConfig, labels: tuple[str, ...]) -> Any:
-    return create(config.classifier, labels, seed=config.seed, **config.classifier_args)
+    return create(config.classifier, labels, seed=config.seed, **config.classifier_options())
 
 
 def _threads(classifier: Any) -> int:

@@ -89,7 +89,10 @@ LOADERS = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 
 
 def test_no_module_loads_pickles() -> None:
-    """Neither by name nor through torch and numpy, whose loaders are safe only when told so."""
+    """Neither by name nor through torch and numpy, whose loaders are safe only when told so.
+
+    The one exception is a scikit-learn pipeline that the user says to trust.
+    """
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -99,14 +102,14 @@ def test_no_module_loads_pickles() -> None:
             elif isinstance(node, ast.ImportFrom):
                 names = [node.module or "", *(alias.name for alias in node.names)]
             if {part for name in names for part in name.split(".")} & LOADERS:
-                found.append(f"{path.name}:{node.lineno} imports a pickle module")
+                found.append(f"{path.name} imports a pickle module")
             if isinstance(node, ast.Call):
                 call, options = ast.unparse(node.func), {k.arg: ast.unparse(k.value) for k in node.keywords}
                 if call in ("torch.load", "skops.io.load") and options.get("weights_only") != "True":
                     found.append(f"{path.name}:{node.lineno} {call}")
                 if options.get("allow_pickle") == "True" or options.get("trust_remote_code") == "True":
                     found.append(f"{path.name}:{node.lineno} {call}")
-    assert not found
+    assert found == ["sklearn.py imports a pickle module"]
 
 
 @pytest.mark.parametrize("name", ["%2f..%2fevil", "a\\..\\b", "x" * 200, "ünïcode 🙂", "-rf", "a'b\"c;d"])
