@@ -35,7 +35,7 @@ class MethodConfig(BaseModel):
     protect: tuple[str, ...] = Field((), description="Words and phrases that stay as they are.")
     classifier: str = Field("cnn", description="Name of a classifier to train first, or a directory with a saved one.")
     classifier_args: dict[str, Any] = Field({}, description="Arguments of the classifier.")
-    trust_pickle: bool = Field(False, description="Load a joblib pipeline, which may run any code, with sklearn:FILE.")
+    trust_pickle: bool = Field(False, description="Load a joblib pipeline, which may run any code.")
     m: int = Field(3, ge=1, le=1000, description="Rewrites to keep for each sample.")
     k: int = Field(3, ge=1, le=1000, description="Amplification: K·m candidates are made for each sample.")
     select: str = Field("rem+cem", description="How candidates are judged: DIV+QUA, one of them, or random.")
