@@ -30,7 +30,8 @@ app = typer.Typer(
 PANELS = {
     "Input": ("text_column", "label_column", "id_column", "encoding", "labels"),
     "Method": (
-        "generator", "generator_args", "protect", "classifier", "classifier_args", "trust_pickle", "train", "train_rows", "m", "k",
+        "generator", "generator_args", "protect", "classifier", "classifier_args", "trust_pickle",
+        "train", "train_rows", "m", "k",
         "select", "combine", "alpha", "normalize", "seed",
     ),
     "Training": (

@@ -12,6 +12,8 @@ import pytest
 
 from tests.cluster.processes import epida, finish, kill_child, running, wait_until
 
+pytestmark = pytest.mark.chaos
+
 ROWS = 30_000
 
 
@@ -66,7 +68,6 @@ def test_an_actor_of_each_kind_killed_in_the_middle_changes_nothing(corpus: Path
     check_equal(corpus, "actors")
 
 
-@pytest.mark.chaos
 def test_the_driver_killed_at_five_moments_and_started_again(corpus: Path) -> None:
     shards = committed(corpus, "undisturbed")
     for share in (0.05, 0.25, 0.5, 0.75, 0.95):

@@ -101,6 +101,7 @@ def local_content(run: Path) -> dict[str, str]:
     return {p.relative_to(run).as_posix(): sha256(p.read_bytes()).hexdigest() for p in files}
 
 
+@pytest.mark.chaos
 def test_a_run_on_s3_killed_and_resumed_holds_what_a_run_on_disk_holds(server: Server, tmp_path: Path) -> None:
     corpus(tmp_path / "corpus" / "one.parquet", ROWS)
     corpus(tmp_path / "corpus" / "more" / "two.parquet", 300)
@@ -144,6 +145,7 @@ def test_a_run_on_s3_killed_and_resumed_holds_what_a_run_on_disk_holds(server: S
     assert "--seed was 0, now 1" in refused and "Traceback" not in refused
 
 
+@pytest.mark.slow
 def test_the_server_may_be_named_in_the_url_and_the_model_be_on_it(server: Server, tmp_path: Path) -> None:
     corpus(tmp_path / "in put.parquet", 200)
     finish(
