@@ -234,7 +234,7 @@ class _FittedLearner:
         self._labels = np.repeat(self.train.labels, [len(group) for group in groups])
         weights = []
         for group, more in zip(groups, lists, strict=True):
-            weights += [1.0] * (len(group) - len(more)) + [1.0 / len(more)] * len(more)
+            weights += [1.0] * (len(group) - len(more)) + [1.0 / max(1, len(more))] * len(more)
         self._weights = np.array(weights, np.float32)
         self._stale = True
 

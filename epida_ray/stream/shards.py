@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import queue
+import sys
 import threading
 import time
 from collections import Counter
@@ -188,10 +189,9 @@ class Score:
     """Asks the classifier for the probabilities of every candidate and of its original, a whole shard per call."""
 
     def __init__(self, job: Job) -> None:
-        import torch
-
-        torch.set_num_threads(1)
         self.classifier = job.load_classifier()
+        if torch := sys.modules.get("torch"):  # a classifier that does without it need not wait for its import
+            torch.set_num_threads(1)
 
     @_without_garbage_collection
     def __call__(self, block: pa.Table) -> pa.Table:

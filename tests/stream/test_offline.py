@@ -12,7 +12,8 @@ import pytest
 from epida_ray.config import AugmentConfig
 from epida_ray.errors import RequestError, RunError
 from epida_ray.sample import fold_space
-from epida_ray.stream.offline import augment
+from epida_ray.stream.offline import AugmentResult
+from epida_ray.stream.offline import augment as run_augment
 
 pytestmark = pytest.mark.usefixtures("local_ray")
 
@@ -33,6 +34,12 @@ def corpus(path: Path, rows: int = 240, **changes: list) -> Path:
     columns = {"text": texts, "label": ["help" if i % 2 else "wish" for i in range(rows)]} | changes
     pq.write_table(pa.table(columns), path)
     return path
+
+
+def augment(config: AugmentConfig) -> AugmentResult:
+    """With one actor of each kind, unless the test says otherwise: they start faster."""
+    few = {name: getattr(config, name) or 1 for name in ("generators", "scorers")}
+    return run_augment(config.model_copy(update=few))
 
 
 @pytest.fixture(scope="module")
