@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from epida_ray.classify.cnn_network import Network
 
-CACHE_BYTES = 128 << 20
+CACHE_BYTES = 384 << 20
+"""What a scorer may keep of words it has met: about 100,000 of them with 50-dimensional vectors."""
 
 
 class CNN:
