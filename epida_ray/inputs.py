@@ -102,6 +102,10 @@ class Plan(BaseModel):
             path = f"{path[:80]}~{blake2b(path.encode(), digest_size=8).hexdigest()}"
         return f"{path}-{shard.start:012d}-{shard.stop:012d}"
 
+    def file_name(self, shard: Shard, fingerprint: str) -> str:
+        """What a shard's output is called in a run; resuming looks for it."""
+        return f"{self.shard_name(shard)}-{fingerprint[:12]}.parquet"
+
     def identity(self) -> list[tuple[str, int, str]]:
         """What makes two inputs the same one, wherever they are stored."""
         return [(f.path, f.bytes, f.digest) for f in self.files]

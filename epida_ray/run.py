@@ -163,7 +163,7 @@ class Run:
         return self.fingerprint[:16]
 
     def file_name(self, shard: Shard) -> str:
-        return f"{self.plan.shard_name(shard)}-{self.fingerprint[:12]}.parquet"
+        return self.plan.file_name(shard, self.fingerprint)
 
     def _read_counts(self, shard: Shard) -> dict[str, Any]:
         with self.storage.filesystem.open_input_file(self.storage.path(f"augmented/{self.file_name(shard)}")) as file:

@@ -418,23 +418,23 @@ def _judge(
 
 def _report(run: Run, tracker: Tracker | None, reporter: Reporter) -> dict[str, Any] | None:
     """Bring metrics.jsonl and the view up to the newest checkpoint."""
-    found, _ = checkpoint.load(run.storage)
-    if found is None:
+    facts = checkpoint.newest_facts(run.storage)
+    if facts is None:
         return None
-    metrics = found.facts["metrics"]
+    metrics = facts["metrics"]
     if len(metrics) != run.manifest.get("rounds_done"):
         lines = "".join(json.dumps(line) + "\n" for line in metrics)
         run.storage.write("metrics.jsonl", lines.encode())
         _tensorboard(run, metrics)
-        run.save(rounds_done=len(metrics), best_round=found.facts["best_round"])
+        run.save(rounds_done=len(metrics), best_round=facts["best_round"])
         if tracker is not None:
             newest = metrics[-1]
             tracker.update(
                 len(metrics),
                 f"round {newest['round']}: loss {newest['loss']:.3f}, dev macro-F1 {newest['dev_macro_f1']:.3f} "
-                f"(best {found.facts['best']['macro_f1']:.3f} in round {found.facts['best_round']})",
+                f"(best {facts['best']['macro_f1']:.3f} in round {facts['best_round']})",
             )
-    return found.facts
+    return facts
 
 
 def _tensorboard(run: Run, metrics: list[dict[str, Any]]) -> None:

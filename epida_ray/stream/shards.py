@@ -73,7 +73,7 @@ class Job:
 
     def file(self, folder: str, work: Work) -> str:
         """Where a shard's output of one kind goes."""
-        name = f"{self.plan.shard_name(work.shard)}-{self.fingerprint[:12]}.parquet"
+        name = self.plan.file_name(work.shard, self.fingerprint)
         return f"{folder}/{round_folder(work.round_)}/{name}" if self.online else f"{folder}/{name}"
 
 
