@@ -17,6 +17,8 @@ from epida_ray.generate.words import Span, is_spaced, split, touching
 from epida_ray.sample import Sample
 
 _BEFORE_BLANK = re.compile("(?= )")
+# What needs no closer look: letters with at most a blank before and marks after them, neither a smiley ("xD") nor an address.
+_PLAIN = re.compile(r"( ?)(?![xX]D|www)([A-Za-z]+)([.,!?]*)")
 _MOST_BYTES = 1 << 26
 _MOST_UNITS = 1 << 19
 _LONGEST_KEY = 64
@@ -111,7 +113,13 @@ class Units:
 
     def number(self, key: Key) -> int:
         """Takes a piece apart and enters it: its unit's number, or below 0 the number of a list of several."""
-        piece, protected, keep = (key, (), False) if isinstance(key, str) else key
+        if isinstance(key, str):
+            if plain := _PLAIN.fullmatch(key):
+                lead, core, tail = plain.groups()
+                return self._enter(lead, core, tail, tail, *self._replacements(core), " ")
+            piece, protected, keep = key, (), False
+        else:
+            piece, protected, keep = key
         glue, cores = split(piece, protected, self._lexicon.tokenizer)
         units = []
         last = len(cores) - 1
@@ -125,11 +133,7 @@ class Units:
             if last and place in self._shared:
                 units.append(self._shared[place])
                 continue
-            lower = self._lexicon.of(core)
-            shouted = len(core) > 1 and core.isupper()
-            insertions = tuple(word.upper() for word in lower) if shouted else lower
-            synonyms = tuple(word[0].upper() + word[1:] for word in insertions) if core[0].isupper() else insertions
-            units.append(self._enter(lead, core, tail, stub, synonyms, insertions, spaces[i]))
+            units.append(self._enter(lead, core, tail, stub, *self._replacements(core), spaces[i]))
             if last:
                 self._shared[place] = units[-1]
         if not cores:
@@ -138,6 +142,15 @@ class Units:
             return units[0]
         self._several.append(units)
         return -len(self._several)
+
+    def _replacements(self, core: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What may stand in the word's place, and what may be inserted for it elsewhere, in its own case."""
+        lower = self._lexicon.of(core)
+        if not lower or core.islower():
+            return lower, lower
+        shouted = len(core) > 1 and core.isupper()
+        insertions = tuple(word.upper() for word in lower) if shouted else lower
+        return tuple(word[0].upper() + word[1:] for word in insertions) if core[0].isupper() else insertions, insertions
 
     def _enter(
         self,
@@ -149,26 +162,35 @@ class Units:
         insertions: tuple[str, ...],
         space: str,
     ) -> int:
+        parts = lead, core, tail, stub
+        data = "".join(parts).encode("utf-8", "surrogatepass")
+        sizes = map(len, parts) if len(data) == sum(map(len, parts)) else map(_size, parts)
+        before, word, after, left = sizes
         at = len(self._pool)
-        sizes = [self._put(part) for part in (lead, core, tail)]
-        stub_at = len(self._pool)
-        stub_size = self._put(stub)
-        where = self._list(synonyms), len(synonyms), self._list(insertions)
-        self._units.extend((at, *sizes, stub_at, stub_size, *where, len(space)))
+        self._pool += data
+        where = self._list(synonyms)
+        other = where if insertions is synonyms else self._list(insertions)
+        self._units.extend(
+            (at, before, word, after, at + before + word + after, left, where, len(synonyms), other, len(space))
+        )
         return len(self._units) // _FIELDS - 1
 
-    def _put(self, text: str) -> int:
-        data = text.encode("utf-8", "surrogatepass")
-        self._pool += data
-        return len(data)
-
     def _list(self, words: tuple[str, ...]) -> int:
-        if words not in self._lists:
-            self._lists[words] = len(self._word_at)
+        where = self._lists.get(words)
+        if where is None:
+            where = self._lists[words] = len(self._word_at)
+            at = len(self._pool)
             for word in words:
-                self._word_at.append(len(self._pool))
-                self._word_size.append(self._put(word))
-        return self._lists[words]
+                data = word.encode("utf-8", "surrogatepass")
+                self._pool += data
+                self._word_at.append(at)
+                self._word_size.append(len(data))
+                at += len(data)
+        return where
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 class _Numbers(dict[Key, int]):
