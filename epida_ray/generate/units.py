@@ -17,7 +17,7 @@ from epida_ray.generate.words import Span, is_spaced, split, touching
 from epida_ray.sample import Sample
 
 _BEFORE_BLANK = re.compile("(?= )")
-# What needs no closer look: letters with at most a blank before and marks after them, neither a smiley ("xD") nor an address.
+# What needs no closer look: letters with at most a blank before and marks after; no smiley ("xD"), no address.
 _PLAIN = re.compile(r"( ?)(?![xX]D|www)([A-Za-z]+)([.,!?]*)")
 _MOST_BYTES = 1 << 26
 _MOST_UNITS = 1 << 19
@@ -117,9 +117,7 @@ class Units:
             if plain := _PLAIN.fullmatch(key):
                 lead, core, tail = plain.groups()
                 return self._enter(lead, core, tail, tail, *self._replacements(core), " ")
-            piece, protected, keep = key, (), False
-        else:
-            piece, protected, keep = key
+        piece, protected, keep = (key, (), False) if isinstance(key, str) else key
         glue, cores = split(piece, protected, self._lexicon.tokenizer)
         units = []
         last = len(cores) - 1
