@@ -113,10 +113,9 @@ class Units:
 
     def number(self, key: Key) -> int:
         """Takes a piece apart and enters it: its unit's number, or below 0 the number of a list of several."""
-        if isinstance(key, str):
-            if plain := _PLAIN.fullmatch(key):
-                lead, core, tail = plain.groups()
-                return self._enter(lead, core, tail, tail, *self._replacements(core), " ")
+        if isinstance(key, str) and (plain := _PLAIN.fullmatch(key)):
+            lead, core, tail = plain.groups()
+            return self._enter(lead, core, tail, tail, *self._replacements(core), " ")
         piece, protected, keep = (key, (), False) if isinstance(key, str) else key
         glue, cores = split(piece, protected, self._lexicon.tokenizer)
         units = []
