@@ -151,6 +151,10 @@ class Trainer:
             for start in range(0, len(order), size):
                 totals += self._train_step(groups, order[start : start + size])
         self.epoch += 1
+        if self.model is not self.module:
+            everyone = torch.from_numpy(totals).to(self.device)
+            torch.distributed.all_reduce(everyone)
+            totals = everyone.cpu().numpy()
         original, augmented = totals / max(1, len(groups))
         return EpochLoss(float(original + augmented), float(original), float(augmented))
 

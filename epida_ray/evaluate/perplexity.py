@@ -55,9 +55,10 @@ class LanguageModel:
             raise RequestError(f"{arpa} is not a language model that kenlm reads: {error}") from error
 
     @classmethod
-    def estimate(cls, texts: Iterable[str], order: int = 5) -> Self:
+    def estimate(cls, texts: Iterable[str], order: int = 5, keep: Path | None = None) -> Self:
+        """The model of these texts; `keep` names a file to leave it in, as ARPA."""
         with tempfile.TemporaryDirectory() as directory:
-            path = Path(directory) / "model.arpa"
+            path = keep or Path(directory) / "model.arpa"
             write_arpa(estimate((tokens(text) for text in texts), order), path)
             return cls(path)
 

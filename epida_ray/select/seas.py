@@ -50,8 +50,6 @@ class SEAS:
             raise RequestError(f"combine must be one of {', '.join(COMBINE)}, not {self.combine!r}")
         if not 0.0 <= self.alpha <= 1.0:
             raise RequestError(f"alpha must lie between 0 and 1, not {self.alpha}")
-        if self.div == "ppl" and self.perplexity is None:
-            raise RequestError("the score ppl needs a language model: pass perplexity=, texts → perplexities")
 
     def select(self, batch: ScoredBatch, m: int) -> Selection:
         _check(m)
@@ -92,7 +90,9 @@ class SEAS:
         return normal
 
     def _perplexities(self, batch: ScoredBatch) -> tuple[Floats, Floats]:
-        if batch.texts is None or batch.original_texts is None or self.perplexity is None:
+        if self.perplexity is None:
+            raise RequestError("the score ppl needs a language model: pass perplexity=, texts → perplexities")
+        if batch.texts is None or batch.original_texts is None:
             raise RequestError("the score ppl needs the texts of the candidates and of the originals")
         both = np.array(self.perplexity([*batch.texts, *batch.original_texts]), np.float64)
         return both[: len(batch.texts)], both[len(batch.texts) :]

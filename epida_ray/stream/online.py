@@ -14,6 +14,7 @@ import threading
 import time
 import uuid
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ from epida_ray.stream.learn import FAILURE, Task, ready_file, train_rounds
 from epida_ray.stream.metrics import RunMetrics
 from epida_ray.stream.offline import columns_of, given_classifier, interruptible, label_set
 from epida_ray.stream.rounds import Candidates, Scorers, version_for
-from epida_ray.stream.shards import Job, cause, write_rejected
+from epida_ray.stream.shards import Job, cause, needs_language_model, prepare_language_model, write_rejected
 from epida_ray.stream.weights import StoreTransfer, start_store
 
 MAX_FAILURES = 8
@@ -128,6 +129,8 @@ def _prepare(config: TrainConfig, plans: dict[str, Plan], given: Path | None, ru
             run.storage.write_table(
                 f"input/{name}.parquet", pa.table({"sample_id": ids, "text": texts, "label": names})
             )
+        if needs_language_model(config.select):
+            prepare_language_model(run.storage, [text for _, text, _ in rows])
         if rejected:
             write_rejected(run.storage, "rejected/input.parquet", rejected)
         classifier = load_classifier(given, labels=config.labels or None) if given else _new(config, labels)
@@ -329,7 +332,7 @@ def _drive(
         scorers = Scorers(job, transfer, pools, config.stall_timeout)
     shards = len(list(plan.shards()))
     metrics = RunMetrics(run.run_id)
-    with reporter.track("train", config.rounds + 1, done + 1, unit="rounds") as tracker:
+    with scorers or nullcontext(), reporter.track("train", config.rounds + 1, done + 1, unit="rounds") as tracker:
         for round_ in range(max(done + 1, 0), config.rounds + 1):
             if round_ in left:
                 assert candidates is not None and scorers is not None

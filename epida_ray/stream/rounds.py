@@ -78,6 +78,13 @@ class Scorers:
         actor = make_actor(Scorer)
         self.actors = [actor.remote(job, transfer, limit) for _ in range(pools.scorers)]
 
+    def __enter__(self) -> Scorers:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for actor in self.actors:
+            ray.kill(actor)
+
     def judge(self, blocks: Iterator[tuple[Work, Any]], version: int) -> Iterator[dict[str, Any]]:
         """Results in any order; each actor has at most two shards waiting, so that nothing piles up."""
         waiting: dict[Any, int] = {}
@@ -94,7 +101,11 @@ class Scorers:
     def _next(self, waiting: dict[Any, int], load: list[int]) -> dict[str, Any]:
         ready, _ = ray.wait(list(waiting), timeout=self.limit)
         if not ready:
-            raise RunError(f"a scorer did not answer within {self.limit:.0f} s; --stall-timeout sets the limit")
+            silent = ", ".join(str(number + 1) for number in sorted(set(waiting.values())))
+            raise RunError(
+                f"scorer {silent} of {len(self.actors)} did not answer within {self.limit:.0f} s; "
+                "--stall-timeout sets the limit"
+            )
         load[waiting.pop(ready[0])] -= 1
         try:
             return ray.get(ready[0], timeout=60)

@@ -10,11 +10,13 @@ import logging
 import os
 import queue
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -31,8 +33,11 @@ from epida_ray.stream.cluster import FINISH_SHARE, Pools, silence_ray_data
 
 if TYPE_CHECKING:
     from epida_ray.classify import Classifier
+    from epida_ray.evaluate.perplexity import LanguageModel
 
 STAGES = ("read", "generate", "score", "select", "write")
+LANGUAGE_MODEL = "language-model"
+"""The folder of the run with the n-gram model that `ppl` asks."""
 
 
 @dataclass(frozen=True)
@@ -255,6 +260,7 @@ def _finish(block: pa.Table, work: Work, job: Job, weights_version: int) -> dict
     scored = np.flatnonzero(counts)
     classes = len(job.labels)
     ids = _column(block, "sample_id")
+    reads_texts = needs_language_model(job.select)
 
     flat_p = _column(block, "probabilities").flatten().to_numpy(zero_copy_only=False).reshape(-1, classes)
     starts = np.concatenate(([0], np.cumsum(counts[scored] + 1)))[:-1]
@@ -266,11 +272,16 @@ def _finish(block: pa.Table, work: Work, job: Job, weights_version: int) -> dict
         offsets=np.concatenate(([0], np.cumsum(counts[scored]))),
         originals=flat_p[starts],
         labels=_column(block, "label").to_numpy()[scored],
+        texts=candidates.flatten().to_pylist() if reads_texts else None,
+        original_texts=_column(block, "text").take(pa.array(scored)).to_pylist() if reads_texts else None,
         seeds=np.array(
             sample_seeds(job.seed, work.round_, ids.take(pa.array(scored)).to_pylist(), "select", 0), dtype=np.uint64
         ),
     )
-    selector = parse(job.select, combine=job.combine, alpha=job.alpha, normalize=job.normalize)
+    selector = parse(
+        job.select, combine=job.combine, alpha=job.alpha, normalize=job.normalize,
+        perplexity=_language_model(job.storage.url) if reads_texts else None,
+    )  # fmt: skip
     selection = selector.select(batch, job.m)
     kept, rank = selection.kept, selection.rank
     kept_counts = np.bincount(owner[kept], minlength=len(block))
@@ -358,6 +369,28 @@ def _finish(block: pa.Table, work: Work, job: Job, weights_version: int) -> dict
     seconds = {stage_: block[f"seconds_{stage_}"][0].as_py() for stage_ in ("read", "generate", "score")}
     seconds |= {"select": select_seconds, "write": time.process_time() - clock}
     return result | {"seconds": seconds, "node": ray.util.get_node_ip_address()}
+
+
+def needs_language_model(select: str) -> bool:
+    return "ppl" in select.split("+")
+
+
+def prepare_language_model(storage: Storage, texts: Iterable[str]) -> None:
+    """Estimate the n-gram model of the training texts and put it into the run's directory, once."""
+    from epida_ray.evaluate.perplexity import LanguageModel
+
+    if not storage.exists(f"{LANGUAGE_MODEL}/model.arpa"):
+        with tempfile.TemporaryDirectory(prefix="epida-") as folder:
+            LanguageModel.estimate(texts, keep=Path(folder) / "model.arpa")
+            storage.upload(Path(folder), LANGUAGE_MODEL)
+
+
+@functools.lru_cache(maxsize=1)
+def _language_model(location: str) -> LanguageModel:
+    from epida_ray.evaluate.perplexity import LanguageModel
+
+    with Storage(location).local(LANGUAGE_MODEL) as folder:
+        return LanguageModel(folder / "model.arpa")
 
 
 def _originals(block: pa.Table, work: Work, job: Job, label_values: pa.Array, rejected: list[int]) -> pa.Table:

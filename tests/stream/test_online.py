@@ -1,15 +1,26 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from safetensors.numpy import load_file
 
 from epida_ray.config import TrainConfig
 from epida_ray.errors import RequestError, RunError
+from epida_ray.evaluate.experiments import ablation_rows
 from epida_ray.evaluate.models import evaluate_model
+from epida_ray.evaluate.perplexity import LanguageModel
+from epida_ray.evaluate.trials import Method
+from epida_ray.progress import Reporter
 from epida_ray.sample import Candidates, Rejected
 from epida_ray.stream.online import train
 
@@ -52,6 +63,32 @@ class Marks:
             Candidates([f"{s.text} {(seed + i) % 9973}" for i in range(n)], ["mark"] * n)
             for s, seed in zip(samples, seeds, strict=True)
         ]
+
+
+class Sleeps:
+    """A classifier that falls silent when it is shown a shouted rewrite."""
+
+    def __init__(self, labels):  # type: ignore[no-untyped-def]
+        self.labels = tuple(labels)
+
+    def predict_proba(self, texts):  # type: ignore[no-untyped-def]
+        if any(text.endswith("!") for text in texts):
+            time.sleep(600)
+        return np.full((len(texts), len(self.labels)), 1 / len(self.labels), np.float32)
+
+    def fit(self, texts, y, weights, seed):  # type: ignore[no-untyped-def]
+        pass
+
+    def state(self):  # type: ignore[no-untyped-def]
+        return {"nothing": np.zeros(1, np.float32)}
+
+    def load_state(self, state):  # type: ignore[no-untyped-def]
+        pass
+
+
+class Shouts:
+    def generate(self, samples, n, seeds):  # type: ignore[no-untyped-def]
+        return [Candidates([f"{s.text} {i}!" for i in range(n)], ["shout"] * n) for s in samples]
 
 
 def test_rounds_versions_metrics_and_the_best_model(tmp_path: Path) -> None:
@@ -135,3 +172,82 @@ def test_what_goes_wrong_is_said_clearly_and_nothing_finished_is_lost(tmp_path: 
     (tmp_path / "wrong" / "config.json").write_text("{}")
     with pytest.raises(RequestError, match="wrong"):
         train(config(tmp_path, "model", classifier=str(tmp_path / "wrong")))
+
+
+class Listens:
+    """A reporter that only remembers its warnings."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self.quiet = Reporter(quiet=True)
+
+    def warn(self, message: str) -> None:
+        self.warnings.append(message)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.quiet, name)
+
+
+def test_a_scorer_that_never_answers_is_named(tmp_path: Path) -> None:
+    corpus(tmp_path / "in.parquet")
+    silent = config(
+        tmp_path, "silent", classifier="tests.stream.test_online:Sleeps", generator="tests.stream.test_online:Shouts",
+        stall_timeout=20.0,
+    )  # fmt: skip
+    with pytest.raises(RunError, match="scorer 1 of 1 did not answer within 20 s"):
+        train(silent)
+    assert (tmp_path / "silent" / "checkpoint" / "round-00000.safetensors").exists()
+
+
+def test_a_label_missing_from_dev_is_said_and_perplexity_can_judge(tmp_path: Path) -> None:
+    corpus(tmp_path / "in.parquet")
+    table = pq.read_table(tmp_path / "in.parquet")
+    pq.write_table(table.filter(pc.field("label") != "complain"), tmp_path / "dev.parquet")
+    reporter = Listens()
+    asked = config(
+        tmp_path, "ppl", dev=str(tmp_path / "dev.parquet"), select="ppl+cosine", rounds=1, classifier="linear"
+    )
+    train(asked, reporter)  # type: ignore[arg-type]
+    assert any("no dev row has the label complain" in line for line in reporter.warnings)
+    kept = pq.read_table(tmp_path / "ppl" / "augmented", partitioning=None)
+    model = LanguageModel(tmp_path / "ppl" / "language-model" / "model.arpa")
+    assert len(kept) and (tmp_path / "ppl" / "model" / "config.json").exists()
+    sample = kept.filter(pc.field("sample_id") == kept["sample_id"][0].as_py())
+    values = model(sample["text"].to_pylist())
+    order = np.argsort(sample["s_div"].to_numpy())
+    assert (np.diff(values[order]) >= 0).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ablation_rows(), ids=lambda method: method.name.partition(":")[0])
+def test_the_rows_of_the_ablation_by_options_alone(tmp_path: Path, method: Method) -> None:
+    corpus(tmp_path / "in.parquet")
+    options: dict[str, Any] = {"online": method.online, "pretrain_epochs": 2 if method.pretrain else 0}
+    options |= {"loss": "original"} if method.name == "1: none" else {"select": method.select}
+    result = train(config(tmp_path, rounds=2, **options))
+    assert [line["round"] for line in result.metrics] == [0, 1, 2]
+    assert [line.get("kept", 0) > 0 for line in result.metrics] == [False] + 2 * [method.name != "1: none"]
+
+
+@pytest.mark.slow
+def test_two_workers_learn_what_one_learns(tmp_path: Path) -> None:
+    """Without dropout, on a Ray of their own with CPUs enough: gradients differ by rounding only."""
+    corpus(tmp_path / "in.parquet", 97)
+    script = f"""
+import ray
+from epida_ray.config import TrainConfig
+from epida_ray.stream.online import train
+ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
+for workers in (0, 2):
+    train(TrainConfig(
+        input={str(tmp_path / "in.parquet")!r}, output={str(tmp_path)!r} + f"/workers{{workers}}", workers=workers,
+        rounds=2, k=1, generators=1, scorers=1, epochs_per_round=2, pretrain_epochs=2, stall_timeout=240,
+        classifier_args={{"dropout": 0.0}},
+    ))
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=500)
+    one, two = (load_file(tmp_path / f"workers{n}" / "model" / "model.safetensors") for n in (0, 2))
+    for name, weights in one.items():
+        np.testing.assert_allclose(two[name], weights, atol=2e-4)
+    lines = [json.loads((tmp_path / f"workers{n}" / "metrics.jsonl").read_text().splitlines()[1]) for n in (0, 2)]
+    assert lines[0]["loss"] == pytest.approx(lines[1]["loss"], abs=1e-3)
