@@ -30,7 +30,7 @@ app = typer.Typer(
 PANELS = {
     "Input": ("text_column", "label_column", "id_column", "encoding", "labels"),
     "Method": (
-        "generator", "generator_args", "protect", "classifier", "classifier_args", "trust_pickle",
+        "generator", "generator_args", "language", "protect", "classifier", "classifier_args", "trust_pickle",
         "train", "train_rows", "m", "k",
         "select", "combine", "alpha", "normalize", "seed",
     ),
@@ -210,6 +210,7 @@ def preview(
     generator_arg: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Argument of the generator. May be repeated.")
     ] = None,
+    language: Annotated[str | None, typer.Option(help="Language of the text; by default the generator's.")] = None,
     classifier: Annotated[str | None, typer.Option(metavar="DIR", help="Saved model that judges the rewrites.")] = None,
     label: Annotated[str | None, typer.Option(help="The text's label, with --classifier.")] = None,
     m: Annotated[int, typer.Option("-m", min=1, help="Rewrites to keep.")] = 3,
@@ -229,7 +230,7 @@ def preview(
 
     shown = make_preview(
         text, generator=generator, generator_args=dict(_key_value(pair) for pair in generator_arg or ()),
-        classifier=classifier, label=label, m=m, k=k, select=select, seed=seed,
+        language=language, classifier=classifier, label=label, m=m, k=k, select=select, seed=seed,
     )  # fmt: skip
     scored = shown.scores is not None
     table = Table(

@@ -32,6 +32,7 @@ class MethodConfig(BaseModel):
     labels: tuple[str, ...] = Field((), description="All classes, comma-separated; otherwise those that occur.")
     generator: str = Field("eda", description="What rewrites the texts; see `epida list generators`.")
     generator_args: dict[str, Any] = Field({}, description="Arguments of the generator.")
+    language: str | None = Field(None, description="Language of the texts, such as de; by default the generator's.")
     protect: tuple[str, ...] = Field((), description="Words and phrases that stay as they are.")
     classifier: str = Field("cnn", description="Name of a classifier to train first, or a directory with a saved one.")
     classifier_args: dict[str, Any] = Field({}, description="Arguments of the classifier.")
@@ -51,6 +52,19 @@ class MethodConfig(BaseModel):
     generator_timeout: float | None = Field(None, gt=0, description="Seconds a generator may take for a shard.")
     stall_timeout: float = Field(1800, gt=0, description="Longest wait, in seconds, before the run gives up.")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _language_is_an_argument(cls, values: Any) -> Any:
+        from epida_ray.generate import with_language
+
+        match values:
+            case {"language": str(language)}:
+                arguments = values.get("generator_args", {})
+                if isinstance(arguments, dict):
+                    arguments = with_language(values.get("generator", "eda"), arguments, language)
+                return values | {"generator_args": arguments}
+        return values
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         from epida_ray.select import parse
@@ -69,8 +83,9 @@ class MethodConfig(BaseModel):
         return self.classifier_args | ({"trust_pickle": True} if self.trust_pickle else {})
 
     def result_options(self) -> dict[str, Any]:
-        """The options that change results, as plain JSON; files are left out, their content counts."""
-        left_out = EXECUTION_OPTIONS | {"input", "train", "dev", "eval"}
+        """The options that change results, as plain JSON; files are left out, their content counts, and so is the
+        language, which is among the generator's arguments."""
+        left_out = EXECUTION_OPTIONS | {"input", "train", "dev", "eval", "language"}
         return {k: v for k, v in self.model_dump(mode="json").items() if k not in left_out}
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from epida_ray.classify import load
 from epida_ray.errors import RequestError
-from epida_ray.generate import GENERATORS, propose, protect
+from epida_ray.generate import GENERATORS, propose, protect, with_language
 from epida_ray.sample import Rejected, Sample
 from epida_ray.select import ScoredBatch, parse
 from epida_ray.storage import Storage
@@ -29,6 +29,7 @@ def preview(
     *,
     generator: str = "eda",
     generator_args: dict[str, Any] | None = None,
+    language: str | None = None,
     classifier: str | None = None,
     label: str | None = None,
     m: int = 3,
@@ -38,7 +39,7 @@ def preview(
     protected: tuple[str, ...] = (),
 ) -> Preview:
     """K·m candidates of one text; with a saved classifier and the text's label also their scores and the best m."""
-    made_by = GENERATORS.create(generator, **(generator_args or {}))
+    made_by = GENERATORS.create(generator, **with_language(generator, generator_args or {}, language))
     model = load(Storage(classifier).local_copy("")) if classifier else None
     if model is not None and label not in model.labels:
         raise RequestError(f"--label must be one of the model's: {', '.join(model.labels)}")

@@ -66,6 +66,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         ),
         (["augment", "{in}", "-o", "{out}", "--combine", "divide"], "combine is add, multiply or weighted"),
         (["augment", "{in}", "-o", "{out}", "--generator", "magic"], "there is no generator 'magic'"),
+        (
+            ["augment", "{in}", "-o", "{out}", "--generator", "back-translation", "--language", "de"],
+            "--language de: back-translation takes no language",
+        ),
+        (["preview", "Guten Tag", "--generator", "synonym", "--language", "de"], "no synonyms for the language de"),
         (["augment", "{in}", "-o", "{out}", "-m", "none"], "Invalid value for '-m'"),
         (["augment", "{in}", "-o", "{out}", "--bogus"], "No such option: --bogus"),
         (
@@ -138,5 +143,7 @@ def test_a_directory_that_cannot_be_written_is_refused(folder: Path, small_disk:
 def test_preview_and_list() -> None:
     shown = epida("preview", "Please send the blue kettle back")
     assert shown.returncode == 0 and shown.stdout.count("│") >= 9
+    slips = epida("preview", "привет мир", "--generator", "spelling", "--language", "ru", "-m", "20")
+    assert slips.returncode == 0 and "neighbour" in slips.stdout
     listed = epida("list", "selectors")
     assert listed.returncode == 0 and "cem-agreement" in listed.stdout

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from inspect import signature
+from typing import Any, Protocol
 
+from epida_ray.errors import RequestError
 from epida_ray.generate.ask import propose
 from epida_ray.generate.protection import protect
 from epida_ray.registry import Builtin, Registry
 from epida_ray.sample import Candidates, Rejected, Sample
 
-__all__ = ["GENERATORS", "Generator", "propose", "protect"]
+__all__ = ["GENERATORS", "Generator", "propose", "protect", "with_language"]
 
 
 class Generator(Protocol):
@@ -73,3 +75,16 @@ GENERATORS = Registry(
         "mix": Builtin(f"{_HERE}.mix:Mix", "several generators in given proportions (eda=2 aeda=1)"),
     },
 )
+
+
+def with_language(generator: str, arguments: Mapping[str, Any], language: str | None) -> dict[str, Any]:
+    """The generator's arguments with the language among them, or a RequestError if it takes none."""
+    if language is None:
+        return dict(arguments)
+    if "language" not in signature(GENERATORS.find(generator)[0]).parameters:
+        raise RequestError(
+            f"--language {language}: {generator} takes no language; eda, aeda, synonym, spelling, masked-lm and mix do"
+        )
+    if arguments.get("language", language) != language:
+        raise RequestError(f"--language {language} and --generator-arg language={arguments['language']} are not one")
+    return {**arguments, "language": language}

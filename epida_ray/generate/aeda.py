@@ -7,13 +7,26 @@ from collections.abc import Sequence
 from itertools import islice, product
 
 from epida_ray.errors import RequestError
-from epida_ray.generate import draws
+from epida_ray.generate import draws, languages
 from epida_ray.generate.draws import Draw, pick
+from epida_ray.generate.library import Collector
 from epida_ray.generate.synonyms import lexicon
 from epida_ray.generate.words import is_spaced, split, touching
-from epida_ray.sample import Candidates, Rejected, Sample, fold_space
+from epida_ray.sample import Candidates, Rejected, Sample
 
+MARK = "mark"
 MARKS = (".", ";", "?", ":", "!", ",")
+
+_MARKS = {
+    "zh": ("。", "；", "？", "：", "！", "，"),
+    "ja": ("。", "；", "？", "：", "！", "、"),
+    "ar": (".", "؛", "؟", ":", "!", "،"),
+    "fa": (".", "؛", "؟", ":", "!", "،"),
+    "ur": ("۔", "؛", "؟", ":", "!", "،"),
+    "el": (".", "·", ";", ":", "!", ","),
+    "hi": ("।", ";", "?", ":", "!", ","),
+}
+"""The marks of languages that write others."""
 
 _CHUNK = re.compile(r"\S+")
 
@@ -21,8 +34,8 @@ _CHUNK = re.compile(r"\S+")
 class AEDA:
     """From one mark to one for every 1/`share` words, each before a word or at the end.
 
-    Text written without spaces takes marks between its character clusters (or what `tokenizer`, a `module:function`,
-    makes of it).
+    The marks are those of `language`. Text written without spaces takes them between its character clusters (or what
+    `tokenizer`, a `module:function`, makes of it).
     """
 
     distinct = True
@@ -32,14 +45,11 @@ class AEDA:
             raise RequestError(f"share is a share of a text's words, above 0 and up to 1, not {share!r}")
         self.share = share
         self._tokenizer = lexicon("none", None, tokenizer).tokenizer
-        self.language = language
+        self._marks = _MARKS.get(languages.base(language), MARKS)
 
     def generate(self, samples: Sequence[Sample], n: int, seeds: Sequence[int]) -> list[Candidates | Rejected]:
-        rows = draws.rows(seeds, 2 * n + 8)
-        return [
-            self._rewrite(sample, n, draws.endless(seed, row))
-            for sample, seed, row in zip(samples, seeds, rows, strict=True)
-        ]
+        drawn = draws.streams(seeds, 2 * n + 8)
+        return [self._rewrite(sample, n, draw) for sample, draw in zip(samples, drawn, strict=True)]
 
     def _rewrite(self, sample: Sample, n: int, draw: Draw) -> Candidates | Rejected:
         text = sample.text
@@ -49,20 +59,18 @@ class AEDA:
         if not places:
             return Rejected("there is no place in the text that is not protected")
         most = min(max(1, int(self.share * len(places))), len(places))
-        seen = {fold_space(text)}
-        texts: list[str] = []
+        collector = Collector(sample, n)
+        marks = self._marks
         for _ in range(2 * n + 8):
-            if len(texts) == n:
+            if collector.full:
                 break
             chosen = sorted(pick(len(places), 1 + draw() % most, draw))
-            candidate = _with_marks(text, [(places[k], MARKS[draw() % len(MARKS)]) for k in chosen])
-            _add(candidate, seen, texts)
-        if len(texts) < n:
-            for place, mark in islice(product(places, MARKS), 400_000 // (len(text) + 16)):
-                if len(texts) == n:
-                    break
-                _add(_with_marks(text, [(place, mark)]), seen, texts)
-        return Candidates(texts, ["mark"] * len(texts))
+            collector.add(_with_marks(text, [(places[k], marks[draw() % len(marks)]) for k in chosen]), MARK)
+        for place, mark in islice(product(places, marks), 400_000 // (len(text) + 16)):
+            if collector.full:
+                break
+            collector.add(_with_marks(text, [(place, mark)]), MARK)
+        return collector.answer()
 
     def _places(self, sample: Sample) -> list[tuple[int, str, str]]:
         """Offsets for a mark, each with the blank that goes before and after it."""
@@ -84,13 +92,6 @@ class AEDA:
                 place += len(core)
         places.append((end, " ", ""))
         return [place for place in places if not inside(place[0], place[0] + 1)]
-
-
-def _add(candidate: str, seen: set[str], texts: list[str]) -> None:
-    key = fold_space(candidate)
-    if key not in seen:
-        seen.add(key)
-        texts.append(candidate)
 
 
 def _with_marks(text: str, marks: list[tuple[tuple[int, str, str], str]]) -> str:

@@ -53,7 +53,7 @@ class BackTranslation:
     def generate(self, samples: Sequence[Sample], n: int, seeds: Sequence[int]) -> list[Candidates | Rejected]:
         answers: list[Candidates | Rejected | None] = [None] * len(samples)
         collectors = [Collector(sample, n) for sample in samples]
-        draw = [draws.endless(seed, row) for seed, row in zip(seeds, draws.rows(seeds, 2 * n + 8), strict=True)]
+        draw = draws.streams(seeds, 2 * n + 8)
         stretches: dict[int, list[list[tuple[int, int]]]] = {}
         for i, sample in enumerate(samples):
             if problem := unusable(sample.text, self.longest, encoded=True):

@@ -31,6 +31,11 @@ def rows(seeds: Sequence[int], count: int, first: int = 0) -> list[list[int]]:
     return numbers
 
 
+def streams(seeds: Sequence[int], count: int) -> list[Draw]:
+    """For each seed all of its numbers; the first 2·count are drawn at once."""
+    return [endless(seed, row) for seed, row in zip(seeds, rows(seeds, count), strict=True)]
+
+
 def endless(seed: int, row: Sequence[int]) -> Draw:
     """The numbers of `row`, which is the beginning of `seed`'s, and then the ones that follow."""
     return chain(row, _rest(seed, len(row) // 2)).__next__

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from epida_ray.errors import RequestError
-from epida_ray.generate import eda_kernel
+from epida_ray.generate import eda_kernel, languages
 from epida_ray.generate.synonyms import lexicon
 from epida_ray.generate.units import Tables, Units
 from epida_ray.sample import Candidates, Rejected, Sample
@@ -115,6 +115,8 @@ class Synonym(EDA):
     ) -> None:
         if not alpha:
             raise RequestError("alpha is the share of a text's words to replace, from 0 to 1; 0 replaces none")
+        if synonyms is None and languages.base(language) != "en":
+            raise RequestError(f"there are no synonyms for the language {language}; give a table with synonyms=FILE")
         super().__init__(alpha, 0, 0, 0, language=language, synonyms=synonyms, tokenizer=tokenizer)
 
 

@@ -9,7 +9,7 @@ from math import exp
 from typing import Any, NamedTuple
 
 from epida_ray.errors import RequestError
-from epida_ray.generate import draws
+from epida_ray.generate import draws, languages
 from epida_ray.generate.draws import Draw, pick
 from epida_ray.generate.library import ROUNDS, Collector, unusable
 from epida_ray.generate.models import load
@@ -66,7 +66,7 @@ class MaskedLM:
         self._actions = (SUBSTITUTE, INSERT) if action == "both" else (action,)
         self.share, self.top_k, self.temperature = share, top_k, temperature
         self.draws_per_mask, self.batch_size = draws_per_mask, batch_size
-        self._stop_words = STOP_WORDS.get(language.split("-")[0].lower(), frozenset())
+        self._stop_words = STOP_WORDS.get(languages.base(language), frozenset())
         self._model, self._tokenizer = load(model, "AutoModelForMaskedLM")
         if self._tokenizer.mask_token is None:
             raise RequestError(f"the model {model!r} has no mask token; masked-lm needs a masked language model")
@@ -85,7 +85,7 @@ class MaskedLM:
     def generate(self, samples: Sequence[Sample], n: int, seeds: Sequence[int]) -> list[Candidates | Rejected]:
         answers: list[Candidates | Rejected | None] = [None] * len(samples)
         collectors = [Collector(sample, n) for sample in samples]
-        draw = [draws.endless(seed, row) for seed, row in zip(seeds, draws.rows(seeds, 4 * n + 8), strict=True)]
+        draw = draws.streams(seeds, 4 * n + 8)
         open_: list[int] = []
         parsed: dict[int, tuple[list[str], list[str]]] = {}
         for i, sample in enumerate(samples):

@@ -17,11 +17,11 @@ class Mix:
     """`mix` with an argument for each part, `NAME=PROPORTION`: eda=2, aeda=1, nlpaug:SynonymAug=1.
 
     In Python and in a configuration file, a proportion may be a mapping with `proportion` and the part's own arguments.
-    A part that falls short is made up for by the others.
+    A part that falls short is made up for by the others. `language` goes to all parts.
     """
 
-    def __init__(self, **parts: Any) -> None:
-        from epida_ray.generate import GENERATORS
+    def __init__(self, language: str | None = None, **parts: Any) -> None:
+        from epida_ray.generate import GENERATORS, with_language
 
         if not parts:
             raise RequestError("mix needs its parts, such as eda=2 and aeda=1")
@@ -32,7 +32,7 @@ class Mix:
             proportion = arguments.pop("proportion", 1)
             if isinstance(proportion, bool) or not isinstance(proportion, int | float) or not proportion > 0:
                 raise RequestError(f"the proportion of {name} in a mix is a number above 0, not {proportion!r}")
-            self._parts[name] = GENERATORS.create(name, **arguments)
+            self._parts[name] = GENERATORS.create(name, **with_language(name, arguments, language))
             self._proportions[name] = proportion
         self.needs_classifier = any(getattr(part, "needs_classifier", False) for part in self._parts.values())
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from epida_ray.errors import RequestError
-from epida_ray.generate import draws
+from epida_ray.generate import draws, languages
 from epida_ray.generate.draws import Draw, pick
+from epida_ray.generate.library import Collector
 from epida_ray.generate.words import is_spaced, split
-from epida_ray.sample import Candidates, Rejected, Sample, fold_space
+from epida_ray.sample import Candidates, Rejected, Sample
 
 NEIGHBOUR, SWAP, DROP, DOUBLE = "neighbour", "swap", "drop", "double"
 
@@ -23,7 +24,7 @@ _ROWS = {
 
 def keyboard(language: str) -> dict[str, str]:
     """Letter → the letters on the keys around it; unknown languages have a QWERTY keyboard."""
-    rows = _ROWS.get(language.split("-")[0].lower(), _ROWS["en"])
+    rows = _ROWS.get(languages.base(language), _ROWS["en"])
     near: dict[str, str] = {}
     for r, row in enumerate(rows):
         for c, letter in enumerate(row):
@@ -49,11 +50,8 @@ class Spelling:
         self._near = keyboard(language)
 
     def generate(self, samples: Sequence[Sample], n: int, seeds: Sequence[int]) -> list[Candidates | Rejected]:
-        rows = draws.rows(seeds, 3 * n + 8)
-        return [
-            self._rewrite(sample, n, draws.endless(seed, row))
-            for sample, seed, row in zip(samples, seeds, rows, strict=True)
-        ]
+        drawn = draws.streams(seeds, 3 * n + 8)
+        return [self._rewrite(sample, n, draw) for sample, draw in zip(samples, drawn, strict=True)]
 
     def _rewrite(self, sample: Sample, n: int, draw: Draw) -> Candidates | Rejected:
         text = sample.text
@@ -68,11 +66,9 @@ class Spelling:
         if not usable:
             return Rejected(f"there is no word of {self.shortest} letters or more that may be changed")
         edits = min(max(1, int(self.alpha * len(cores))), len(usable))
-        seen = {fold_space(text), ""}
-        texts: list[str] = []
-        names: list[str] = []
+        collector = Collector(sample, n)
         for _ in range(6 * n + 24):
-            if len(texts) == n:
+            if collector.full:
                 break
             out = pieces[:]
             operation = ""
@@ -82,13 +78,8 @@ class Spelling:
                     operation = _slip_between(out, glue, cores, i, unspaced, draw)
                 else:
                     out[2 * i + 1], operation = self._slip(cores[i], draw)
-            candidate = "".join(out)
-            key = fold_space(candidate)
-            if key not in seen:
-                seen.add(key)
-                texts.append(candidate)
-                names.append(operation)
-        return Candidates(texts, names) if texts else Rejected("every slip gives the text itself")
+            collector.add("".join(out), operation)
+        return collector.answer()
 
     def _slip(self, word: str, draw: Draw) -> tuple[str, str]:
         """The word with one slip; a first letter stays, as people see to it, except that a neighbour key may be hit."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from epida_ray.errors import RequestError
-from epida_ray.generate import wordnet
+from epida_ray.generate import languages, wordnet
 from epida_ray.generate.stopwords import STOP_WORDS
 from epida_ray.generate.words import Tokenizer, is_spaced
 
@@ -32,10 +32,11 @@ def lexicon(language: str = "en", table: str | None = None, tokenizer: str | Non
     Without a tokenizer, such text is split into the table's words where they occur (the longest first) and single
     character clusters elsewhere.
     """
-    stop_words = STOP_WORDS.get(language.split("-")[0].lower(), frozenset())
+    spoken = languages.base(language)
+    stop_words = STOP_WORDS.get(spoken, frozenset())
     split = _function(tokenizer) if tokenizer else None
     if table is None:
-        return Lexicon(wordnet.lookup() if language.lower().startswith("en") else _none, stop_words, split)
+        return Lexicon(wordnet.lookup() if spoken == "en" else _none, stop_words, split)
     words = read_table(Path(table))
     unspaced = {word for word in words if not is_spaced(word)}
     if split is None and unspaced:

@@ -58,3 +58,9 @@ def test_a_wholly_protected_text_can_still_take_marks_at_its_ends() -> None:
 def test_seeds() -> None:
     assert rewrites("some words in a row", seed=1) == rewrites("some words in a row", seed=1)
     assert rewrites("some words in a row", seed=1) != rewrites("some words in a row", seed=2)
+
+
+def test_marks_follow_the_language() -> None:
+    marks = {c for text in rewrites("我爱北京", n=40, language="zh-TW").texts for c in text} - set("我爱北京 ")
+    assert marks == {"。", "；", "？", "：", "！", "，"}
+    assert rewrites("one two three", language="de") == rewrites("one two three")

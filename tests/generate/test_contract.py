@@ -243,6 +243,8 @@ def test_another_process_with_another_hash_seed_gives_the_same() -> None:
         ("mix", {"no-such": 1}),
         ("aeda", {"share": 2}),
         ("spelling", {"alpha": 0}),
+        ("spelling", {"language": False}),
+        ("synonym", {"language": "de"}),
         ("no-such-generator", {}),
     ],
 )

@@ -1,5 +1,8 @@
 from collections import Counter
 
+import pytest
+
+from epida_ray.errors import RequestError
 from epida_ray.generate import GENERATORS
 from epida_ray.sample import Rejected, Sample
 
@@ -29,3 +32,11 @@ def test_the_reasons_of_all_parts_are_given() -> None:
 def test_parts_take_arguments() -> None:
     mix = GENERATORS.create("mix", eda={"alpha_sr": 0, "alpha_ri": 0, "p_rd": 0})
     assert {operation for a in mix.generate(SAMPLES, 4, range(40)) for operation in a.operations} == {"eda/swap"}
+
+
+def test_the_language_goes_to_all_parts() -> None:
+    mix = GENERATORS.create("mix", language="ru", spelling=1, aeda=1)
+    operations = [o for a in mix.generate([Sample("a", "привет мир")], 20, [1]) for o in a.operations]
+    assert "spelling/neighbour" in operations and "aeda/mark" in operations
+    with pytest.raises(RequestError, match="back-translation takes no language"):
+        GENERATORS.create("mix", language="ru", spelling=1, **{"back-translation": 1})
