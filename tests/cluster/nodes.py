@@ -5,17 +5,20 @@ Each node is in a network namespace where that is allowed (root and `ip`), else 
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
+
+from tests.cluster.processes import TALLY
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 600.0
@@ -29,8 +32,13 @@ class Node:
         self.prefix = prefix
         self.process = process
 
+    def lose(self) -> None:
+        """End it as losing the machine would."""
+        TALLY.kills["node"] += 1
+        self.kill()
+
     def kill(self) -> None:
-        """End it as losing the machine would: everything at once and without notice."""
+        """End all of it at once and without notice."""
         try:
             parent = psutil.Process(self.process.pid)
             doomed = [*parent.children(recursive=True), parent]
@@ -186,9 +194,15 @@ while True:
 
     def stop_job(self, submission_id: str) -> None:
         """What `ray job stop` asks for, without the time that it takes to start."""
-        request = urllib.request.Request(f"{self.dashboard}/api/jobs/{submission_id}/stop", method="POST")
+        self._ask(f"{submission_id}/stop", "POST")
+
+    def job(self, submission_id: str) -> dict[str, Any]:
+        return json.loads(self._ask(submission_id, "GET"))
+
+    def _ask(self, path: str, method: str) -> bytes:
+        request = urllib.request.Request(f"{self.dashboard}/api/jobs/{path}", method=method)
         request.add_header("Authorization", f"Bearer {self.environment['RAY_AUTH_TOKEN']}")
-        urllib.request.urlopen(request, timeout=LIMIT).read()
+        return urllib.request.urlopen(request, timeout=LIMIT).read()
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """A `ray job` command."""
@@ -204,12 +218,3 @@ while True:
 
 def _run(*command: str, check: bool = False) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=check)
-
-
-def wait_until(condition: object, process: subprocess.Popen[str], what: str) -> None:
-    """Until `condition()` holds, while the process lives."""
-    deadline = time.monotonic() + LIMIT
-    while not condition():  # type: ignore[operator]
-        assert process.poll() is None, f"ended before {what}: {process.communicate()[0]}"
-        assert time.monotonic() < deadline, f"no {what} within {LIMIT} s"
-        time.sleep(0.005)

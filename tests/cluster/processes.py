@@ -1,4 +1,4 @@
-"""Runs of the command line as real processes, to be killed."""
+"""Runs of the command line as real processes, to be killed, and the account of all kills in a session."""
 
 from __future__ import annotations
 
@@ -6,13 +6,43 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
 
 import psutil
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 
 LIMIT = 300.0
+WORDS = ["green", "river", "quick", "stone", "letter", "yellow", "market", "window", "winter", "garden", "bright"]
+
+
+@dataclass
+class Tally:
+    """What was killed in this session, and what came of it."""
+
+    kills: Counter[str] = field(default_factory=Counter)
+    runs: int = 0
+    """Whose rows were counted at their end."""
+    lost: int = 0
+    twice: int = 0
+    hangs: int = 0
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(self.kills.items()))
+        return (
+            f"{self.kills.total()} kills in {self.runs} runs: {self.lost} rows lost, {self.twice} rows twice, "
+            f"{self.hangs} hangs ({kinds})"
+        )
+
+
+TALLY = Tally()
 
 
 def epida(*arguments: str) -> list[str]:
@@ -21,42 +51,112 @@ def epida(*arguments: str) -> list[str]:
 
 @contextmanager
 def running(arguments: list[str], **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """The process, which does not outlive the block."""
+    """The process, which does not outlive the block: one that still works at its end is a driver killed."""
     process = subprocess.Popen(
         arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | environment
     )
     try:
         yield process
     finally:
-        process.kill()
+        if process.poll() is None:
+            TALLY.kills["driver"] += 1
+            process.kill()
         process.wait(LIMIT)
 
 
 def finish(process: subprocess.Popen[str], status: int = 0) -> str:
+    """Its output at its end, which has to come, with this status. A finished run's rows are counted."""
     try:
         output, _ = process.communicate(timeout=LIMIT)
     except subprocess.TimeoutExpired:
+        TALLY.hangs += 1
         process.kill()
         pytest.fail(f"not done after {LIMIT} s: {process.communicate()[0]}")
     assert process.returncode == status, output
+    arguments = list(map(str, process.args))  # type: ignore[arg-type]
+    kind = next((word for word in arguments if word in ("augment", "train")), None)
+    if status == 0 and kind and "--output" in arguments and "://" not in " ".join(arguments):
+        source = Path(arguments[arguments.index(kind) + 1])
+        count_rows(
+            Path(arguments[arguments.index("--output") + 1]),
+            pq.read_metadata(source).num_rows if kind == "augment" and source.suffix == ".parquet" else None,
+        )
     return output
 
 
 def wait_until(process: subprocess.Popen[str], what: str, condition: Callable[[], bool]) -> None:
+    """Until the condition holds, while the process lives."""
     deadline = time.monotonic() + LIMIT
     while not condition():
         assert process.poll() is None, f"ended before {what}: {process.communicate()[0]}"
-        assert time.monotonic() < deadline, f"not within {LIMIT} s: {what}"
+        if time.monotonic() > deadline:
+            TALLY.hangs += 1
+            pytest.fail(f"not within {LIMIT} s: {what}")
         time.sleep(0.005)
 
 
 def kill_child(process: subprocess.Popen[str], title: str) -> bool:
     """kill -9 one of the Ray processes below `process` whose title has these words; False when there is none."""
-    for child in psutil.Process(process.pid).children(recursive=True):
+    try:
+        children = psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return False
+    for child in children:
         try:
             if title in " ".join(child.cmdline()):
                 child.kill()
+                TALLY.kills[title.strip("_").lower()] += 1
                 return True
         except psutil.NoSuchProcess:
             continue
     return False
+
+
+def write_corpus(path: Path, rows: int, shortest: int = 16) -> None:
+    """Texts of two classes; equal for equal arguments."""
+    texts = [
+        " ".join(WORDS[(i * 7 + j * (i % 5 + 1)) % 11] for j in range(shortest + i % 9))
+        + (" please" if i % 2 else " now")
+        for i in range(rows)
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"text": texts, "label": ["ask" if i % 2 else "tell" for i in range(rows)]}), path)
+
+
+def committed(run: Path) -> int:
+    """Finished shards."""
+    return len([p for p in (run / "augmented").glob("*.parquet") if not p.name.startswith(".")])
+
+
+def content(run: Path, *parts: str) -> dict[str, str]:
+    """Name and hash of every file in these folders of a run, else in all; not of its manifest."""
+    folders = [run / part for part in parts] or [run]
+    files = [p for folder in folders for p in folder.rglob("*") if p.is_file() and p.name != "manifest.json"]
+    return {p.relative_to(run).as_posix(): sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+def count_rows(run: Path, samples: int | None = None) -> None:
+    """Every sample is kept or set aside, in every round, and no row is there twice.
+
+    `samples` is how many there were; without it, those of any round must be in each.
+    """
+    TALLY.runs += 1
+    augmented = run / "augmented"
+    rounds = sorted(p.name for p in augmented.glob("round=*")) or [""]
+    present: list[set[str]] = []
+    for name in rounds:
+        rows = _rows(augmented / name, ["sample_id", "rank"])
+        TALLY.twice += len(rows) - len(set(rows))
+        aside = _rows(run / "rejected" / name, ["sample_id"])
+        TALLY.twice += len(aside) - len(set(aside))
+        present.append({row[0] for row in rows} | {row[0] for row in aside})
+    wanted = len(set().union(*present)) if samples is None else samples
+    TALLY.lost += sum(wanted - len(found) for found in present)
+    assert TALLY.lost == 0 and TALLY.twice == 0, str(TALLY)
+
+
+def _rows(folder: Path, columns: list[str]) -> list[tuple]:
+    if not folder.is_dir():
+        return []
+    table = ds.dataset(folder, format="parquet").to_table(columns=columns)
+    return list(zip(*(table[name].to_pylist() for name in columns), strict=True))

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -18,7 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from moto.server import ThreadedMotoServer
 
-LIMIT = 240.0
+from tests.cluster.processes import content, epida, finish, running, wait_until
+
+LOCAL = ("--address", "local")
 ROWS = 12_000
 VERBS = ["order", "send back", "pay for", "return", "open", "describe", "repair", "buy"]
 THINGS = ["the blue kettle", "my new phone", "a broken lamp", "two wooden chairs", "this heavy parcel"]
@@ -77,31 +74,13 @@ def server() -> Iterator[Server]:
     running.stop()
 
 
-def epida(server: Server, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "epida_ray.cli", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=os.environ | server.environment | environment,
-    )
-
-
-def finish(process: subprocess.Popen[str], status: int = 0) -> str:
-    try:
-        output, _ = process.communicate(timeout=LIMIT)
-    finally:
-        process.kill()
-    assert process.returncode == status, output
-    return output
-
-
-def local_content(run: Path) -> dict[str, str]:
-    files = [p for p in run.rglob("*") if p.is_file() and p.name != "manifest.json"]
-    return {p.relative_to(run).as_posix(): sha256(p.read_bytes()).hexdigest() for p in files}
+def output_of(server: Server, *arguments: str, status: int = 0, **environment: str) -> str:
+    with running(epida(*arguments), **server.environment | environment) as process:
+        return finish(process, status)
 
 
 @pytest.mark.chaos
+@pytest.mark.timeout(900)
 def test_a_run_on_s3_killed_and_resumed_holds_what_a_run_on_disk_holds(server: Server, tmp_path: Path) -> None:
     corpus(tmp_path / "corpus" / "one.parquet", ROWS)
     corpus(tmp_path / "corpus" / "more" / "two.parquet", 300)
@@ -110,71 +89,40 @@ def test_a_run_on_s3_killed_and_resumed_holds_what_a_run_on_disk_holds(server: S
         server.client.upload_file(str(path), "bucket", path.relative_to(tmp_path).as_posix())
 
     def command(base: str) -> list[str]:
-        return [
-            "augment",
-            f"{base}/corpus",
-            "--output",
-            f"{base}/run",
-            "--train",
-            f"{base}/train.parquet",
-            "--address",
-            "local",
-        ]
+        return ["augment", f"{base}/corpus", "--output", f"{base}/run", "--train", f"{base}/train.parquet", *LOCAL]
 
-    finish(epida(server, *command(str(tmp_path))))
-    expected = local_content(tmp_path / "run")
+    output_of(server, *command(str(tmp_path)))
+    expected = content(tmp_path / "run")
     shards = sum(name.startswith("augmented/") for name in expected)
     assert any(name.startswith("rejected/") for name in expected) and shards > 20
 
-    process = epida(server, *command("s3://bucket"))
-    deadline = time.monotonic() + LIMIT
-    while not server.keys("run/augmented/"):
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait(LIMIT)
+    with running(epida(*command("s3://bucket")), **server.environment) as process:
+        wait_until(process, "first shard", lambda: bool(server.keys("run/augmented/")))
     assert 0 < len(server.keys("run/augmented/")) < shards
-    assert "resuming" in finish(epida(server, *command("s3://bucket")))
+    assert "resuming" in output_of(server, *command("s3://bucket"))
     assert server.content("run") == expected
 
-    output = finish(epida(server, "status", "s3://bucket/run"))
-    assert f"{shards} of {shards} shards" in output
-    assert "finished already" in finish(epida(server, *command("s3://bucket")))
-    refused = finish(epida(server, *command("s3://bucket"), "--seed", "1"), status=2)
+    assert f"{shards} of {shards} shards" in output_of(server, "status", "s3://bucket/run")
+    assert "finished already" in output_of(server, *command("s3://bucket"))
+    refused = output_of(server, *command("s3://bucket"), "--seed", "1", status=2)
     assert "--seed was 0, now 1" in refused and "Traceback" not in refused
 
 
 @pytest.mark.slow
 def test_the_server_may_be_named_in_the_url_and_the_model_be_on_it(server: Server, tmp_path: Path) -> None:
     corpus(tmp_path / "in put.parquet", 200)
-    finish(
-        epida(
-            server,
-            "augment",
-            str(tmp_path / "in put.parquet"),
-            "--output",
-            str(tmp_path / "first"),
-            "--address",
-            "local",
-        )
-    )
+    output_of(server, "augment", str(tmp_path / "in put.parquet"), "--output", str(tmp_path / "first"), *LOCAL)
     for path in (tmp_path / "first" / "model").iterdir():
         server.client.upload_file(str(path), "bucket", f"my models/a/{path.name}")
     server.client.upload_file(str(tmp_path / "in put.parquet"), "bucket", "in put.parquet")
     options = f"?endpoint_override={server.address}&scheme=http&region=us-east-1"
-    output = finish(
-        epida(
-            server, "augment", f"s3://bucket/in%20put.parquet{options}", "--output", f"s3://bucket/second{options}",
-            "--classifier", f"s3://bucket/my%20models/a{options}", "--address", "local", AWS_ENDPOINT_URL="http://127.0.0.1:9",
-        )
+    output = output_of(
+        server, "augment", f"s3://bucket/in%20put.parquet{options}", "--output", f"s3://bucket/second{options}",
+        "--classifier", f"s3://bucket/my%20models/a{options}", *LOCAL, AWS_ENDPOINT_URL="http://127.0.0.1:9",
     )  # fmt: skip
     assert "results: s3://bucket/second/augmented?endpoint" in output and server.keys("second/augmented/")
-    copied, saved = (
-        {name: value for name, value in content.items() if name.startswith("model/")}
-        for content in (server.content("second"), local_content(tmp_path / "first"))
-    )
-    assert copied == saved
+    copied = {name: value for name, value in server.content("second").items() if name.startswith("model/")}
+    assert copied == content(tmp_path / "first", "model")
 
 
 def test_wrong_places_are_one_line(server: Server, tmp_path: Path) -> None:
@@ -188,5 +136,5 @@ def test_wrong_places_are_one_line(server: Server, tmp_path: Path) -> None:
         (("s3://bucket/full", "--output", "s3://none/run"), "s3://none/run"),
         (("s3://bucket/full", *where, "--classifier", "s3://bucket/full"), "neither a directory with a saved model"),
     ):
-        output = finish(epida(server, "augment", *arguments, "--address", "local"), status=2)
+        output = output_of(server, "augment", *arguments, *LOCAL, status=2)
         assert message in output and len(output.splitlines()) == 1, output

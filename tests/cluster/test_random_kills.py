@@ -1,0 +1,88 @@
+"""Parts of runs killed again and again: a random part at a random moment, from a seed."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.cluster.processes import TALLY, content, epida, finish, kill_child, running, wait_until, write_corpus
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1800)]
+
+SEED = 7
+TOTAL = 50
+"""Kills in the whole session at the least."""
+ONLINE = ("GenerateAhead", "Scorer", "RayTrainWorker", "_Store", "driver")
+OFFLINE = ("Generate", "Generate", "Score", "Score", "driver")
+
+
+def augment(folder: Path, name: str) -> list[str]:
+    return epida(
+        "augment", str(folder / "in.parquet"), "--output", str(folder / name), "--address", "local", "--train-rows",
+        "300", "--generators", "1", "--scorers", "1",
+    )  # fmt: skip
+
+
+def train(folder: Path, name: str) -> list[str]:
+    return epida(
+        "train", str(folder / "in.parquet"), "--output", str(folder / name), "--address", "local", "--rounds", "6",
+        "--pretrain-epochs", "1", "--epochs-per-round", "2", "--workers", "1", "--generators", "1", "--scorers", "1",
+        "--stall-timeout", "200",
+    )  # fmt: skip
+
+
+def is_there(pid: int, title: str) -> bool:
+    try:
+        children = psutil.Process(pid).children(recursive=True)
+        return any(title in " ".join(child.cmdline()) for child in children)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def disturb(process: subprocess.Popen[str], kinds: tuple[str, ...], moments: random.Random, until: int) -> bool:
+    """Kill parts until the run ends or enough were killed; True when the driver is the next to be killed."""
+    while process.poll() is None and TALLY.kills.total() < until:
+        kind = moments.choice(kinds)
+        if kind == "driver":
+            time.sleep(moments.uniform(0.0, 20.0))
+            return process.poll() is None
+        wait_until(process, kind, lambda kind=kind: process.poll() is not None or is_there(process.pid, kind))
+        time.sleep(moments.uniform(0.0, 3.0))
+        kill_child(process, kind)
+    return False
+
+
+def kill_often(
+    folder: Path, command: Callable[[Path, str], list[str]], kinds: tuple[str, ...], kills: int, parts: tuple[str, ...]
+) -> None:
+    """Runs of `command` until `kills` were done; each one is finished and has the bytes of an undisturbed one."""
+    with running(command(folder, "undisturbed")) as process:
+        finish(process)
+    moments, until = random.Random(SEED), TALLY.kills.total() + kills
+    for number in itertools.count():
+        name = f"run-{number}"
+        for drivers in range(4):
+            with running(command(folder, name)) as process:
+                if drivers == 3 or not disturb(process, kinds, moments, until):
+                    finish(process)
+                    break
+        assert content(folder / name, *parts) == content(folder / "undisturbed", *parts)
+        if TALLY.kills.total() >= until:
+            return
+
+
+def test_training(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in.parquet", 400, shortest=8)
+    kill_often(tmp_path, train, ONLINE, 10, ("model", "augmented"))
+
+
+def test_augmenting(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in.parquet", 30_000)
+    kill_often(tmp_path, augment, OFFLINE, max(18, TOTAL - TALLY.kills.total()), ())
