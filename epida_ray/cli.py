@@ -292,6 +292,21 @@ def status(directory: Annotated[str, typer.Argument(metavar="DIR", help="Directo
 
 
 @app.command()
+def export(
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="Directory of a finished run.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Ends in .csv, .tsv or .jsonl.")],
+    neutralize_formulas: Annotated[
+        bool, typer.Option("--neutralize-formulas", help="Put ' before texts that a spreadsheet would calculate.")
+    ] = False,
+) -> None:
+    """Write the rows that a run kept to one file."""
+    from epida_ray.export import export as write_export
+
+    rows = write_export(directory, file, neutralize_formulas)
+    typer.echo(f"{rows:,} rows: {file}")
+
+
+@app.command()
 def reproduce(
     name: Annotated[str, typer.Argument(metavar="NAME", help="An experiment, or `list` for their names.")],
     data_dir: Annotated[str | None, typer.Option(metavar="D", help="Has DATASET/train.* and test.* in it.")] = None,
