@@ -459,7 +459,9 @@ def run_shards(
 
     def stage(data: ray.data.Dataset, actor: type, size: int, cpus: float, gpus: float = 0.0) -> ray.data.Dataset:
         size = max(1, min(size, len(items)))
-        return data.map_batches(
+        # With GPUs the public method insists on a batch size, and then joins blocks to reach it: a shard is a block.
+        map_batches = data.map_batches_internal if gpus else data.map_batches
+        return map_batches(
             actor,
             fn_constructor_args=(job,),
             batch_format="pyarrow",

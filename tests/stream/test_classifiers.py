@@ -1,0 +1,87 @@
+"""`epida train` and `epida augment` from end to end with each classifier, the first handing its model to the second."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from epida_ray.classify import load
+from epida_ray.config import AugmentConfig, TrainConfig
+from epida_ray.stream.offline import augment
+from epida_ray.stream.online import train
+from tests.classify import tiny
+
+FRUIT = ["apple", "pear", "plum", "cherry", "melon", "grape"]
+TOOLS = ["hammer", "saw", "drill", "pliers", "wrench", "chisel"]
+
+
+def corpus(path: Path) -> str:
+    texts = [f"I want the {(FRUIT, TOOLS)[i % 2][i // 2 % 6]} number {i} today, please" for i in range(60)]
+    pq.write_table(pa.table({"text": texts, "label": [("fruit", "tool")[i % 2] for i in range(60)]}), path)
+    return str(path)
+
+
+def slow(name: str) -> object:
+    return pytest.param(name, marks=pytest.mark.slow)
+
+
+@pytest.mark.usefixtures("local_ray")
+@pytest.mark.parametrize(
+    "name", ["linear", "bert", *map(slow, ("cnn", "bilstm", "sklearn", "xlnet", "xlm-roberta", "minilm"))]
+)
+def test_train_then_augment(name: str, tmp_path: Path) -> None:
+    source = corpus(tmp_path / "in.parquet")
+    classifier = {"sklearn": "sklearn:tests.classify.tiny:pipeline"}.get(name, name)
+    options = {}
+    if name in ("bert", "xlnet", "xlm-roberta"):
+        classifier = f"transformer:{tiny.transformer(name, tmp_path / 'tiny')}"
+        options = {"learning_rate": 3e-3}
+    trained = train(
+        TrainConfig(
+            input=source, output=str(tmp_path / "trained"), classifier=classifier, rounds=2, pretrain_epochs=3,
+            epochs_per_round=2, generators=1, scorers=1, stall_timeout=300, eval=source, **options,
+        )
+    )  # fmt: skip
+    assert [line["round"] for line in trained.metrics] == [0, 1, 2]
+    assert trained.test is not None and trained.test["macro_f1"] > 0.9
+    result = augment(
+        AugmentConfig(
+            input=source, output=str(tmp_path / "augmented"), classifier=trained.model_dir, generators=1, scorers=1
+        )
+    )
+    rows = pq.read_table(Path(result.augmented))
+    assert len(rows) == 180 and set(rows["label"].to_pylist()) == {"fruit", "tool"}
+    assert load(tmp_path / "augmented" / "model").labels == ("fruit", "tool")
+    assert 0 < max(rows["s_tot"].to_pylist()) <= 2
+
+
+def test_scorers_take_the_gpus_they_are_given_and_say_where_they_run(tmp_path: Path) -> None:
+    """Logical GPUs: each scorer holds a whole one, the stages are apart, and the bytes are those of a CPU run."""
+    source = corpus(tmp_path / "in.parquet")
+    model = tiny.transformer("bert", tmp_path / "tiny", ("fruit", "tool"))
+    script = f"""
+import json, ray
+from epida_ray.config import AugmentConfig
+from epida_ray.stream.offline import augment
+pools = []
+for gpus in (0, 2):
+    ray.init(address="local", num_cpus=2, num_gpus=gpus, include_dashboard=False, log_to_driver=False)
+    result = augment(AugmentConfig(
+        input={source!r}, output={str(tmp_path)!r} + f"/gpus{{gpus}}", classifier={str(model)!r}, generators=1
+    ))
+    pools.append(result.manifest["pools"] | {{"classifier": result.manifest["classifier"]}})
+    ray.shutdown()
+print(json.dumps(pools))
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=True, timeout=400, capture_output=True, text=True)
+    without, with_gpus = json.loads(done.stdout.splitlines()[-1])
+    assert without["scorer_gpus"] == 0 and with_gpus["scorer_gpus"] == 1 and with_gpus["scorers"] == 2
+    assert "on cpu" in with_gpus["classifier"]
+    one, two = (pq.read_table(tmp_path / f"gpus{n}" / "augmented") for n in (0, 2))
+    assert one.equals(two)
