@@ -106,7 +106,11 @@ def _work(
     options = {n: getattr(config, n) for n in Job.__dataclass_fields__.keys() & AugmentConfig.model_fields.keys()}
     job = Job(**options | {"plan": plan, "storage": run.storage, "fingerprint": run.fingerprint, "labels": labels})
     saved = time.monotonic()
-    with connected(config.address), reporter.track("augment", plan.rows, run.counts.rows) as tracker:
+    with (
+        connected(config.address),
+        interruptible(run, reporter),
+        reporter.track("augment", plan.rows, run.counts.rows) as tracker,
+    ):
         pools = size_pools(config.generators, config.scorers)
         run.save(pools=pools._asdict(), driver=ray.util.get_node_ip_address())
         metrics = RunMetrics(run.run_id)
@@ -129,16 +133,20 @@ def _work(
 
 
 @contextmanager
-def interruptible(run: Run) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the run in order: what is done is kept, and the message says how to go on."""
+def interruptible(run: Run, reporter: Reporter | None = None) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the run in order: what is done is kept, and the message says how to go on.
+
+    With a reporter it is said at once. That is for use inside `connected`: `ray job stop` leaves a driver a second or
+    two, and leaving Ray can take longer.
+    """
     try:
         yield
     except KeyboardInterrupt:
         run.save(status="interrupted", **run.progress())
-        raise RunError(
-            f"interrupted; {len(run.storage.names('augmented')):,} finished shards are kept in {run.storage.location}; "
-            "run the same command again to resume"
-        ) from None
+        kept = f"what is done is kept in {run.storage.location}; run the same command again to resume"
+        if reporter is not None:
+            reporter.say(f"stopping: {kept}")
+        raise RunError(f"interrupted; {kept}") from None
 
 
 def given_classifier(config: MethodConfig) -> Path | None:

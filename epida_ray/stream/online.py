@@ -212,7 +212,7 @@ def _rounds(config: TrainConfig, plan: Plan, run: Run, reporter: Reporter) -> No
     done = found.facts["round"] if found else -1
     if found:
         reporter.say(f"resuming after round {done}")
-    with connected(config.address):
+    with connected(config.address), interruptible(run, reporter):
         workers, pools = _resources(config)
         run.manifest |= {"pools": pools._asdict(), "workers": workers, "shards": config.rounds}
         transfer = start_store(run.storage, config.max_staleness)
