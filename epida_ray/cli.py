@@ -321,6 +321,7 @@ def reproduce(
         list[str] | None, typer.Option(metavar="DATASET:SIZE", help="Such as trec:1% or mine:60. May be repeated.")
     ] = None,
     clean: Annotated[bool, typer.Option(help="Clean the texts as the paper does.")] = False,
+    steps: Annotated[int | None, typer.Option(help="Steps of training; by default the classifier's.")] = None,
     address: Annotated[str | None, typer.Option(help="Ray to run on: local, auto or HOST:PORT.")] = None,
 ) -> None:
     """One table or figure of the paper, on its data or on your own, with the paper's numbers beside it."""
@@ -334,7 +335,7 @@ def reproduce(
         raise RequestError("--data-dir D and --output DIR are both needed")
     options = make_options(
         seeds=seeds, quick=quick, full=full, protocol=protocol, classifier=classifier, generators=generator or (),
-        settings=setting or (), clean=clean,
+        settings=setting or (), clean=clean, steps=steps,
     )  # fmt: skip
     from epida_ray.stream.experiments import reproduce as run_experiment
 

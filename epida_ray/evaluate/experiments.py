@@ -38,7 +38,8 @@ class Options:
     generators: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
     clean: bool = False
-    budget: Budget | None = None
+    steps: int | None = None
+    """Steps of training, if not the classifier's default; at most a fifth as many epochs."""
 
 
 def make_options(
@@ -51,12 +52,15 @@ def make_options(
     generators: Sequence[str] = (),
     settings: Sequence[str] = (),
     clean: bool = False,
+    steps: int | None = None,
 ) -> Options:
     """From what a command line gives: `settings` are DATASET:SIZE such as trec:1% or agnews:60."""
     if protocol not in get_args(Protocol):
         raise RequestError(f"--protocol is {' or '.join(get_args(Protocol))}, not {protocol!r}")
     if seeds < 1:
         raise RequestError(f"--seeds is how many seeds to run, at least 1, not {seeds}")
+    if steps is not None and steps < 10:
+        raise RequestError(f"--steps is how long to train, at least 10, not {steps}")
     if quick and full:
         raise RequestError("--quick and --full exclude each other")
     columns = []
@@ -74,6 +78,7 @@ def make_options(
         generators=tuple(generators),
         columns=tuple(columns),
         clean=clean,
+        steps=steps,
     )
 
 
@@ -104,7 +109,9 @@ class Experiment:
         elif options.quick:
             columns = columns[:1]
         seeds = options.seeds[:2] if options.quick else options.seeds
-        budget = options.budget or default_budget(options.classifier)
+        budget = default_budget(options.classifier)
+        if options.steps:
+            budget = replace(budget, steps=options.steps, most=options.steps // 5)
         if options.quick:
             budget = replace(budget, steps=min(budget.steps, 60), least=3, most=12, rounds=3)
         return [
