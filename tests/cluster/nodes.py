@@ -1,6 +1,7 @@
 """Ray nodes with addresses of their own on one machine, and ways to end them.
 
-Each node is in a network namespace where that is allowed (root and `ip`), else on a loopback address of its own.
+Each node is in a network namespace and sees its own processes alone where that is allowed (root), else it has a
+loopback address of its own.
 """
 
 from __future__ import annotations
@@ -27,10 +28,18 @@ LIMIT = 600.0
 class Node:
     """One `ray start --block` and all that it started."""
 
-    def __init__(self, address: str, prefix: list[str], process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, address: str, isolated: bool, process: subprocess.Popen[bytes]) -> None:
         self.address = address
-        self.prefix = prefix
+        self.isolated = isolated
         self.process = process
+
+    @property
+    def inside(self) -> list[str]:
+        """What to put before a command that is to run on this node."""
+        if not self.isolated:
+            return []
+        first = psutil.Process(self.process.pid).children()[0].pid
+        return ["nsenter", "--target", str(first), "--net", "--mount", "--pid"]
 
     def lose(self) -> None:
         """End it as losing the machine would."""
@@ -52,14 +61,60 @@ class Node:
         self.process.wait(LIMIT)
 
 
+class Network:
+    """A bridge, and namespaces on it that each have an address. Use as a context manager, if `possible()`."""
+
+    def __init__(self) -> None:
+        self.name = f"e{os.getpid() % 10_000}{secrets.token_hex(1)}"
+        self.subnet = f"10.{20 + os.getpid() % 200}.{secrets.randbelow(250)}"
+        self.namespaces: list[str] = []
+
+    @staticmethod
+    def possible() -> bool:
+        """It needs root and the tools."""
+        tools = all(map(shutil.which, ("ip", "unshare", "nsenter")))
+        return os.geteuid() == 0 and tools and _run("ip", "netns").returncode == 0
+
+    def __enter__(self) -> Network:
+        _run("ip", "link", "add", self.name, "type", "bridge", check=True)
+        _run("ip", "addr", "add", f"{self.subnet}.254/24", "dev", self.name, check=True)
+        _run("ip", "link", "set", self.name, "up", check=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for namespace in self.namespaces:
+            for pid in map(int, _run("ip", "netns", "pids", namespace).stdout.split()):
+                if psutil.pid_exists(pid):
+                    psutil.Process(pid).kill()
+            _run("ip", "netns", "del", namespace)
+            _run("ip", "link", "del", namespace.replace("n", "v"))
+        _run("ip", "link", "del", self.name)
+
+    def add(self) -> tuple[str, str]:
+        """One more namespace, and its address."""
+        number = len(self.namespaces) + 1
+        namespace, outer = f"{self.name}n{number}", f"{self.name}v{number}"
+        address = f"{self.subnet}.{number}"
+        _run("ip", "netns", "add", namespace, check=True)
+        self.namespaces.append(namespace)
+        _run("ip", "link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", namespace, check=True)
+        _run("ip", "link", "set", outer, "master", self.name, "up", check=True)
+        _run("ip", "-n", namespace, "addr", "add", f"{address}/24", "dev", "eth0", check=True)
+        for device in ("lo", "eth0"):
+            _run("ip", "-n", namespace, "link", "set", device, "up", check=True)
+        # It leads nowhere, but a driver learns its own address from it.
+        _run("ip", "-n", namespace, "route", "add", "default", "via", f"{self.subnet}.254", check=True)
+        return namespace, address
+
+
 class Nodes:
     """A head and workers, with token authentication as in cluster.yaml. Use as a context manager."""
 
     def __init__(self, cpus: Sequence[int]) -> None:
         """`cpus` of the head and of each worker."""
-        self.name = f"e{os.getpid() % 10_000}{secrets.token_hex(1)}"
-        self.temporary = Path("/tmp") / self.name
-        self.namespaces: list[str] = []
+        self.network = Network()
+        self.isolated = Network.possible()
+        self.temporary = Path("/tmp") / self.network.name
         self.nodes: list[Node] = []
         self._cpus = list(cpus)
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | {
@@ -75,7 +130,8 @@ class Nodes:
 
     def __enter__(self) -> Nodes:
         try:
-            self._isolated = self._make_bridge()
+            if self.isolated:
+                self.network.__enter__()
             for cpus in self._cpus:
                 self.add(cpus)
         except BaseException:
@@ -86,48 +142,30 @@ class Nodes:
     def __exit__(self, *_: object) -> None:
         for node in reversed(self.nodes):
             node.kill()
-        for namespace in self.namespaces:
-            pids = _run("ip", "netns", "pids", namespace).stdout.split()
-            for pid in map(int, pids):
-                if psutil.pid_exists(pid):
-                    psutil.Process(pid).kill()
-            _run("ip", "netns", "del", namespace)
-            _run("ip", "link", "del", namespace.replace("n", "v"))
-            shutil.rmtree(self.temporary.with_name(namespace), ignore_errors=True)
-        if self._isolated:
-            _run("ip", "link", "del", self.name)
-        shutil.rmtree(self.temporary, ignore_errors=True)
-
-    _isolated = False
-
-    def _make_bridge(self) -> bool:
-        if os.geteuid() != 0 or shutil.which("ip") is None:
-            return False
-        self.subnet = f"10.{20 + os.getpid() % 200}.{secrets.randbelow(250)}"
-        if _run("ip", "link", "add", self.name, "type", "bridge").returncode:
-            return False
-        self._isolated = True
-        _run("ip", "addr", "add", f"{self.subnet}.254/24", "dev", self.name, check=True)
-        _run("ip", "link", "set", self.name, "up", check=True)
-        return True
+        if self.isolated:
+            self.network.__exit__()
+        for folder in (self.temporary, *map(self.temporary.with_name, self.network.namespaces)):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _address(self) -> tuple[str, list[str]]:
-        number = len(self.nodes) + 1
-        if not self._isolated:
-            return f"127.0.0.{number}", []
-        namespace, outer = f"{self.name}n{number}", f"{self.name}v{number}"
-        address = f"{self.subnet}.{number}"
-        _run("ip", "netns", "add", namespace, check=True)
-        self.namespaces.append(namespace)
-        _run("ip", "link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", namespace, check=True)
-        _run("ip", "link", "set", outer, "master", self.name, "up", check=True)
-        _run("ip", "-n", namespace, "addr", "add", f"{address}/24", "dev", "eth0", check=True)
-        for device in ("lo", "eth0"):
-            _run("ip", "-n", namespace, "link", "set", device, "up", check=True)
-        # It leads nowhere, but a driver learns its own address from it.
-        _run("ip", "-n", namespace, "route", "add", "default", "via", f"{self.subnet}.254", check=True)
-        prefix = ["ip", "netns", "exec", namespace]
-        if number > 1:  # Ray finds its node through files in its temporary directory, so each must see one of its own
+        if not self.isolated:
+            return f"127.0.0.{len(self.nodes) + 1}", []
+        namespace, address = self.network.add()
+        # A driver takes the first node whose processes it sees to be its own, and finds it through the temporary
+        # directory: so each node must see its own of both, and no others.
+        prefix = [
+            "ip",
+            "netns",
+            "exec",
+            namespace,
+            "unshare",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+        ]
+        if self.nodes:
             private = self.temporary.with_name(namespace)
             private.mkdir()
             prefix += ["sh", "-c", f'mount --bind {private} {self.temporary} && exec "$@"', "sh"]
@@ -149,7 +187,7 @@ class Nodes:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        self.nodes.append(Node(address, prefix, process))
+        self.nodes.append(Node(address, self.isolated, process))
         self.wait_for(sum(node.process.poll() is None for node in self.nodes))
         return self.nodes[-1]
 
@@ -176,17 +214,13 @@ while True:
 """
         head = self.nodes[0]
         done = subprocess.run(
-            [*head.prefix, sys.executable, "-c", script],
+            [*head.inside, sys.executable, "-c", script],
             env=self.environment,
             capture_output=True,
             text=True,
             timeout=LIMIT,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-
-    @property
-    def isolated(self) -> bool:
-        return self._isolated
 
     @property
     def dashboard(self) -> str:
