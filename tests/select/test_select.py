@@ -231,7 +231,7 @@ def test_no_samples():
         (lambda: parse("best"), "there is no selector 'best'"),
         (lambda: parse("rem+cem", combine="mean"), "add, multiply, weighted"),
         (lambda: parse("rem+cem", alpha=2.0), "between 0 and 1"),
-        (lambda: parse("ppl+cem"), "perplexity="),
+        (lambda: select(np.full((1, 4, 2), 0.5), [[0.5, 0.5]], [0], by="ppl+cem"), "perplexity="),
         (lambda: select(np.ones((1, 2, 3)) / 3, np.ones((1, 3)) / 3, [3]), "0 … 2"),
         (lambda: select(np.ones((1, 2, 3)) / 3, np.ones((1, 3)) / 3, [0.5]), "class numbers"),
         (lambda: select(np.ones((1, 2, 3)) / 3, np.ones((1, 4)) / 4, [0]), "[candidates, 4]"),
