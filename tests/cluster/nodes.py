@@ -12,6 +12,7 @@ import secrets
 import shutil
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,8 +39,9 @@ class Node:
         """What to put before a command that is to run on this node."""
         if not self.isolated:
             return []
-        first = psutil.Process(self.process.pid).children()[0].pid
-        return ["nsenter", "--target", str(first), "--net", "--mount", "--pid"]
+        while not (first := [p.pid for p in psutil.Process(self.process.pid).children() if "start" in p.cmdline()]):
+            time.sleep(0.1)
+        return ["nsenter", "--target", str(first[0]), "--net", "--mount", "--pid"]
 
     def lose(self) -> None:
         """End it as losing the machine would."""
