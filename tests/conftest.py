@@ -8,8 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.tiny_models import causal_model, marian_model, masked_model, ner_tagger, pos_tagger  # noqa: F401
+
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Resources are laid out in a folder of this session, not in the user's."""
+    os.environ["EPIDA_CACHE"] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="session")

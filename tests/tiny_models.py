@@ -1,7 +1,6 @@
 """Tiny models, built and saved here, for the generators whose real weights are large or far away."""
 
 import importlib.util
-import os
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,6 @@ WORDS = [
     "song", "world",
 ]
 # fmt: on
-
-
-@pytest.fixture(scope="session", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Resources are laid out in a folder of this session, not in the user's."""
-    os.environ["EPIDA_CACHE"] = str(tmp_path_factory.mktemp("cache"))
 
 
 def wordpiece(folder: Path, extra: tuple[str, ...] = ()):
