@@ -39,9 +39,9 @@ class Node:
         """What to put before a command that is to run on this node."""
         if not self.isolated:
             return []
-        while not (first := [p.pid for p in psutil.Process(self.process.pid).children() if "start" in p.cmdline()]):
+        while not (first := psutil.Process(self.process.pid).children()) or first[0].name() in ("unshare", "sh"):
             time.sleep(0.1)
-        return ["nsenter", "--target", str(first[0]), "--net", "--mount", "--pid"]
+        return ["nsenter", "--target", str(first[0].pid), "--net", "--mount", "--pid"]
 
     def lose(self) -> None:
         """End it as losing the machine would."""
