@@ -91,9 +91,10 @@ def select(
 
 
 def _flatten(probabilities: Any, samples: int, classes: int) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
-    if isinstance(probabilities, np.ndarray) and probabilities.ndim == 3 and len(probabilities) == samples:
-        whole = probabilities.reshape(-1, probabilities.shape[2])
-        return whole, np.arange(samples + 1, dtype=np.int64) * probabilities.shape[1]
+    shape = probabilities.shape if isinstance(probabilities, np.ndarray) else ()
+    if len(shape) == 3 and shape[::2] == (samples, classes):
+        flat = probabilities.reshape(-1, classes)
+        return flat, np.arange(samples + 1, dtype=np.int64) * shape[1]
     parts = [np.asarray(part) for part in probabilities]
     parts = [part if part.size else part.reshape(0, classes) for part in parts]
     if len(parts) != samples or any(part.ndim != 2 or part.shape[1] != classes for part in parts):
