@@ -39,7 +39,7 @@ class Options:
     columns: tuple[Column, ...] = ()
     clean: bool = False
     steps: int | None = None
-    """Steps of training, if not the classifier's default; at most a fifth as many epochs."""
+    """Steps of training, if not the classifier's default."""
 
 
 def make_options(
@@ -111,7 +111,7 @@ class Experiment:
         seeds = options.seeds[:2] if options.quick else options.seeds
         budget = default_budget(options.classifier)
         if options.steps:
-            budget = replace(budget, steps=options.steps, most=options.steps // 5)
+            budget = replace(budget, steps=options.steps)
         if options.quick:
             budget = replace(budget, steps=min(budget.steps, 60), least=3, most=12, rounds=3)
         return [

@@ -78,7 +78,7 @@ NONE = Method("none", generator=None, loss="original")
 class Budget:
     """How long to train. Every method gets the same steps, on groups of an original and what was kept of it."""
 
-    steps: int = 300
+    steps: int = 1200
     """About this many steps in all, but between `least` and `most` epochs."""
     least: int = 12
     most: int = 60

@@ -91,7 +91,7 @@ def select(
 
 
 def _flatten(probabilities: Any, samples: int, classes: int) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
-    shape = probabilities.shape if isinstance(probabilities, np.ndarray) else ()
+    shape: tuple[int, ...] = probabilities.shape if isinstance(probabilities, np.ndarray) else ()
     if len(shape) == 3 and shape[::2] == (samples, classes):
         flat = probabilities.reshape(-1, classes)
         return flat, np.arange(samples + 1, dtype=np.int64) * shape[1]
