@@ -39,7 +39,7 @@ class Node:
         """What to put before a command that is to run on this node."""
         if not self.isolated:
             return []
-        while not (first := psutil.Process(self.process.pid).children()) or first[0].name() in ("unshare", "sh"):
+        while not (first := psutil.Process(self.process.pid).children()) or not first[0].children():
             time.sleep(0.1)
         return ["nsenter", "--target", str(first[0].pid), "--net", "--mount", "--pid"]
 
@@ -154,24 +154,13 @@ class Nodes:
             return f"127.0.0.{len(self.nodes) + 1}", []
         namespace, address = self.network.add()
         # A driver takes the first node whose processes it sees to be its own, and finds it through the temporary
-        # directory: so each node must see its own of both, and no others.
-        prefix = [
-            "ip",
-            "netns",
-            "exec",
-            namespace,
-            "unshare",
-            "--mount",
-            "--pid",
-            "--fork",
-            "--kill-child",
-            "--mount-proc",
-        ]
-        if self.nodes:
-            private = self.temporary.with_name(namespace)
-            private.mkdir()
-            prefix += ["sh", "-c", f'mount --bind {private} {self.temporary} && exec "$@"', "sh"]
-        return address, prefix
+        # directory: so each node must see its own of both, and no others. The shell buries orphans, as init would.
+        private = self.temporary.with_name(namespace)
+        for folder in (private, self.temporary):
+            folder.mkdir(exist_ok=True)
+        script = f'mount --bind {private} {self.temporary} && "$@"; exit $?'
+        apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script, "sh"]
+        return address, ["ip", "netns", "exec", namespace, *apart]
 
     def add(self, cpus: int) -> Node:
         """One more node, ready for work; the first is the head."""
