@@ -61,6 +61,7 @@ def test_train_then_augment(name: str, tmp_path: Path) -> None:
     assert 0 < max(rows["s_tot"].to_pylist()) <= 2
 
 
+@pytest.mark.slow
 def test_scorers_take_the_gpus_they_are_given_and_say_where_they_run(tmp_path: Path) -> None:
     """Logical GPUs: each scorer holds a whole one, the stages are apart, and the bytes are those of a CPU run."""
     source = corpus(tmp_path / "in.parquet")
