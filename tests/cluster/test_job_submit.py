@@ -150,5 +150,6 @@ def test_training_with_a_worker_node_killed_half_way(corpus: Path, nodes: Nodes,
     alive = [node for node in nodes.nodes if node.process.poll() is None]
     alive[victim].lose()
     assert "succeeded" in finish(process)
+    count_rows(corpus / name)
     assert trained(corpus, name) == trained(corpus, "trained")
     nodes.add(2)
