@@ -68,7 +68,8 @@ def test_more_can_be_measured_of_what_was_kept(data):
 
 def test_perplexity_as_a_score(data):
     pytest.importorskip("kenlm", reason="pip install 'epida-ray[ppl]'")
-    run_trial(Trial("toy", "25%", 0, Method("ppl", select="ppl+cosine"), budget=QUICK), data)
+    result = run_trial(Trial("toy", "25%", 0, Method("ppl", select="ppl+cosine"), budget=QUICK), data)
+    assert all(0 < line["s_div"] <= 1 for line in result["rounds"])
 
 
 def test_every_step_budget_is_the_same_for_all_methods():
