@@ -120,6 +120,7 @@ def one_run(folder: str, rows: int, scorers: int, seconds: float, cluster: Clust
     actors: dict[int, dict[str, Any]] = {}
     starts: list[int] = []
     before: Counter[str] = Counter()
+    cpu: Counter[str] = Counter()
     for counts in run_shards(
         job, left, Pools(generators, CPUS, scorers, CPUS, 0.0), 600, SleepingGenerator, SleepingScorer
     ):
@@ -129,6 +130,8 @@ def one_run(folder: str, rows: int, scorers: int, seconds: float, cluster: Clust
         starts.append(counts["start"])
         actors[counts["actor"]] = counts
         peak = max(peak, memory())
+        if len(starts) == len(left):
+            cpu = cpu_seconds() - before
         if time.time() - saved > 10:
             run.save_progress()
             saved = time.time()
@@ -139,7 +142,6 @@ def one_run(folder: str, rows: int, scorers: int, seconds: float, cluster: Clust
     wall = time.time() - began_work
     assert sorted(starts) == [shard.start for shard in left], "shards were lost or came twice"
     assert len(list(Path(folder, f"run-{rows}", "augmented").iterdir())) == len(left)
-    cpu = cpu_seconds() - before
     result = {
         "rows": rows, "shards": len(left), "scorers": scorers, "start": began_work - began, "wall": wall,
         "ideal": math.ceil(len(left) / scorers) * seconds, "memory": peak,
@@ -213,11 +215,11 @@ def main() -> None:
                 folder, options.rows, options.scorers, options.seconds, cluster if options.kill_node else None
             )
             show(large, options.nodes)
-        print(f"driver memory, large ÷ small run: {large['memory'] / small['memory']:.2f}")
-        print(f"ratio {large['ideal'] / large['wall']:.3f}")
     finally:
         ray.shutdown()
         cluster.shutdown()
+    print(f"driver memory, large ÷ small run: {large['memory'] / small['memory']:.2f}")
+    print(f"ratio {large['ideal'] / large['wall']:.3f}")
 
 
 if __name__ == "__main__":
