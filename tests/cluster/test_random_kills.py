@@ -46,21 +46,28 @@ def is_there(pid: int, title: str) -> bool:
         return False
 
 
-def disturb(process: subprocess.Popen[str], kinds: tuple[str, ...], moments: random.Random, until: int) -> bool:
-    """Kill parts until the run ends or enough were killed; True when the driver is the next to be killed."""
+def disturb(
+    process: subprocess.Popen[str], kinds: tuple[str, ...], pause: float, moments: random.Random, until: int
+) -> bool:
+    """Kill parts, at most `pause` seconds after they are there, until the run ends or enough were killed; True when the driver is the next to be killed."""
     while process.poll() is None and TALLY.kills.total() < until:
         kind = moments.choice(kinds)
         if kind == "driver":
             time.sleep(moments.uniform(0.0, 20.0))
             return process.poll() is None
         wait_until(process, kind, lambda kind=kind: process.poll() is not None or is_there(process.pid, kind))
-        time.sleep(moments.uniform(0.0, 3.0))
+        time.sleep(moments.uniform(0.0, pause))
         kill_child(process, kind)
     return False
 
 
 def kill_often(
-    folder: Path, command: Callable[[Path, str], list[str]], kinds: tuple[str, ...], kills: int, parts: tuple[str, ...]
+    folder: Path,
+    command: Callable[[Path, str], list[str]],
+    kinds: tuple[str, ...],
+    pause: float,
+    kills: int,
+    parts: tuple[str, ...],
 ) -> None:
     """Runs of `command` until `kills` were done; each one is finished and has the bytes of an undisturbed one."""
     with running(command(folder, "undisturbed")) as process:
@@ -70,7 +77,7 @@ def kill_often(
         name = f"run-{number}"
         for drivers in range(4):
             with running(command(folder, name)) as process:
-                if drivers == 3 or not disturb(process, kinds, moments, until):
+                if drivers == 3 or not disturb(process, kinds, pause, moments, until):
                     finish(process)
                     break
         assert content(folder / name, *parts) == content(folder / "undisturbed", *parts)
@@ -80,9 +87,9 @@ def kill_often(
 
 def test_training(tmp_path: Path) -> None:
     write_corpus(tmp_path / "in.parquet", 400, shortest=8)
-    kill_often(tmp_path, train, ONLINE, 10, ("model", "augmented"))
+    kill_often(tmp_path, train, ONLINE, 15.0, 10, ("model", "augmented"))
 
 
 def test_augmenting(tmp_path: Path) -> None:
     write_corpus(tmp_path / "in.parquet", 30_000)
-    kill_often(tmp_path, augment, OFFLINE, max(18, TOTAL - TALLY.kills.total()), ())
+    kill_often(tmp_path, augment, OFFLINE, 3.0, max(18, TOTAL - TALLY.kills.total()), ())
