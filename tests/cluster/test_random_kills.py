@@ -49,7 +49,10 @@ def is_there(pid: int, title: str) -> bool:
 def disturb(
     process: subprocess.Popen[str], kinds: tuple[str, ...], pause: float, moments: random.Random, until: int
 ) -> bool:
-    """Kill parts, at most `pause` seconds after they are there, until the run ends or enough were killed; True when the driver is the next to be killed."""
+    """Kill parts, at most `pause` seconds after they are there, until the run ends or enough were killed.
+
+    True when the driver is the next to be killed.
+    """
     while process.poll() is None and TALLY.kills.total() < until:
         kind = moments.choice(kinds)
         if kind == "driver":
