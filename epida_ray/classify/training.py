@@ -151,7 +151,7 @@ class Trainer:
             for start in range(0, len(order), size):
                 totals += self._train_step(groups, order[start : start + size])
         self.epoch += 1
-        if self.model is not self.module:
+        if self.world > 1 and torch.distributed.is_initialized():
             everyone = torch.from_numpy(totals).to(self.device)
             torch.distributed.all_reduce(everyone)
             totals = everyone.cpu().numpy()
