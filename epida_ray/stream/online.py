@@ -44,6 +44,8 @@ from epida_ray.stream.rounds import Candidates, Scorers, version_for
 from epida_ray.stream.shards import Job, cause, needs_language_model, prepare_language_model, write_rejected
 from epida_ray.stream.weights import StoreTransfer, start_store
 
+ROUND_SHARD = 256
+"""The fewest rows of a shard: a round waits for its last one, and a smaller one costs as much as it saves."""
 MAX_FAILURES = 8
 """Train workers may die this often in one run before it gives up."""
 
@@ -150,6 +152,7 @@ def _prepare(config: TrainConfig, plans: dict[str, Plan], given: Path | None, ru
     )
     location = f"{run.storage.location}/input/train.parquet"
     prepared = plan_inputs(location, Columns(id="sample_id"))
+    prepared = prepared.model_copy(update={"shard_rows": max(ROUND_SHARD, prepared.shard_rows)})
     run.plan, run.fingerprint = prepared, run.manifest["fingerprint"]
     return prepared
 
