@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from epida_ray.evaluate.perplexity import LanguageModel
 
 STAGES = ("read", "generate", "score", "select", "write")
+IN_FLIGHT = 4
+"""Shards that wait at an actor, the one in work included: it must not run dry while a busy driver hands out others."""
 LANGUAGE_MODEL = "language-model"
 """The folder of the run with the n-gram model that `ppl` asks."""
 
@@ -466,7 +468,9 @@ def run_shards(
             fn_constructor_args=(job,),
             batch_format="pyarrow",
             batch_size=None,
-            compute=ray.data.ActorPoolStrategy(min_size=1, max_size=size, initial_size=size),
+            compute=ray.data.ActorPoolStrategy(
+                min_size=1, max_size=size, initial_size=size, max_tasks_in_flight_per_actor=IN_FLIGHT
+            ),
             num_cpus=cpus,
             num_gpus=gpus or None,
         )
