@@ -118,6 +118,7 @@ def test_what_is_refused(saved, tmp_path):
         Transformer(saved("bert"), precision="int4")
 
 
+@pytest.mark.slow  # the hub client tries for a while
 def test_a_name_that_cannot_be_had(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(RequestError, match="no transformer 'nobody/nothing-at-all'"):

@@ -53,7 +53,7 @@ CASES = [
         aeda=1,
         spelling={"proportion": 1, "alpha": 0.2},
     ),
-    case("nlpaug:SynonymAug", {"substitute"}, "nlpaug"),
+    case("nlpaug:SynonymAug", {"substitute"}, "nlpaug", slow=True),
     case("nlpaug:RandomWordAug", {"delete"}, "nlpaug", slow=True),
     case("nlpaug:KeyboardAug", {"substitute"}, "nlpaug", slow=True),
     case("nlpaug:SpellingAug", {"substitute"}, "nlpaug", slow=True),
