@@ -16,79 +16,48 @@ WORDS = [
 # fmt: on
 
 
-def wordpiece(folder: Path, extra: tuple[str, ...] = ()):
-    from transformers import BertTokenizerFast
+def tiny(folder: Path, model: str, config: str, size: dict[str, int], end: str | None = None) -> str:
+    """A random model of these classes of transformers, saved with a word-piece tokeniser of WORDS."""
+    import torch
+    import transformers
 
     letters = [chr(c) for c in range(ord("a"), ord("z") + 1)]
     pieces = [*letters, *(f"##{c}" for c in letters), *"?!.,'", *WORDS]
     vocabulary = folder / "vocab.txt"
     vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(pieces)]))
-    return BertTokenizerFast(str(vocabulary), do_lower_case=True, model_max_length=64)
+    tokenizer = transformers.BertTokenizerFast(str(vocabulary), do_lower_case=True, model_max_length=64)
+    if end is not None:
+        tokenizer.eos_token = end
+    torch.manual_seed(0)
+    made = getattr(transformers, config)(vocab_size=len(tokenizer), **size)
+    getattr(transformers, model)(made).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
 
 
 @pytest.fixture(scope="session")
 def masked_model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    import torch
-    from transformers import BertConfig, BertForMaskedLM
-
-    folder = tmp_path_factory.mktemp("tiny-bert")
-    tokenizer = wordpiece(folder)
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=64,
-    )
-    BertForMaskedLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
+    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    size |= {"max_position_embeddings": 64}
+    return tiny(tmp_path_factory.mktemp("tiny-bert"), "BertForMaskedLM", "BertConfig", size)
 
 
 @pytest.fixture(scope="session")
 def causal_model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    import torch
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    folder = tmp_path_factory.mktemp("tiny-gpt2")
-    tokenizer = wordpiece(folder)
-    tokenizer.eos_token = "[SEP]"
-    torch.manual_seed(0)
-    config = GPT2Config(vocab_size=len(tokenizer), n_positions=512, n_embd=32, n_layer=1, n_head=2)
-    GPT2LMHeadModel(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
+    size = {"n_positions": 512, "n_embd": 32, "n_layer": 1, "n_head": 2}
+    return tiny(tmp_path_factory.mktemp("tiny-gpt2"), "GPT2LMHeadModel", "GPT2Config", size, end="[SEP]")
 
 
 @pytest.fixture(scope="session")
 def marian_model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    import torch
-    from transformers import BartConfig, BartForConditionalGeneration
-
+    size = {"d_model": 16, "max_position_embeddings": 256}
+    size |= {f"{side}_layers": 1 for side in ("encoder", "decoder")}
+    size |= {f"{side}_attention_heads": 2 for side in ("encoder", "decoder")}
+    size |= {f"{side}_ffn_dim": 16 for side in ("encoder", "decoder")}
+    size |= {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
+    size |= {"decoder_start_token_id": 2, "forced_eos_token_id": 3}
     folder = tmp_path_factory.mktemp("tiny-translator")
-    tokenizer = wordpiece(folder)
-    torch.manual_seed(0)
-    config = BartConfig(
-        vocab_size=len(tokenizer),
-        d_model=16,
-        encoder_layers=1,
-        decoder_layers=1,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
-        encoder_ffn_dim=16,
-        decoder_ffn_dim=16,
-        max_position_embeddings=256,
-        pad_token_id=0,
-        bos_token_id=2,
-        eos_token_id=3,
-        decoder_start_token_id=2,
-        forced_eos_token_id=3,
-    )
-    BartForConditionalGeneration(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
+    return tiny(folder, "BartForConditionalGeneration", "BartConfig", size)
 
 
 PLACES = {"Paris", "London"}
