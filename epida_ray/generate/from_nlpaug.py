@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 from epida_ray.errors import RequestError
-from epida_ray.generate.library import OneByOne
+from epida_ray.generate.library import OneByOne, remembered
 from epida_ray.generate.resources import nltk_data, no_nltk_downloads
 from epida_ray.generate.words import split
 
@@ -32,7 +32,11 @@ class NlpAug(OneByOne):
             if name in parameters and parameters[name].default is not None and name not in arguments:
                 raise RequestError(f"nlpaug:{augmenter} needs {name}=FOLDER (a local model) or a hub name")
         if {"tokenizer", "reverse_tokenizer", "stopwords_regex"} <= parameters.keys() and "tokenizer" not in arguments:
-            own = {"tokenizer": tokens, "reverse_tokenizer": joined, "stopwords_regex": f".*[{_JOIN}{_FIXED}]"}
+            own = {
+                "tokenizer": remembered(tokens, 64),
+                "reverse_tokenizer": joined,
+                "stopwords_regex": f".*[{_JOIN}{_FIXED}]",
+            }
             arguments = own | arguments
         self.name = f"nlpaug:{augmenter}"
         self._batched = augmenter in _BATCHED
@@ -44,6 +48,9 @@ class NlpAug(OneByOne):
         words = getattr(getattr(self._augmenter, "model", None), "dict", None)
         if isinstance(words, dict):  # the lists come out of sets, whose order differs from process to process
             words.update({key: sorted(value) for key, value in words.items() if isinstance(value, list | set)})
+        for method, size in (("pos_tag", 64), ("predict", 65_536)):  # of WordNet: pure, and slow
+            if augmenter in ("SynonymAug", "AntonymAug") and hasattr(self._augmenter.model, method):
+                setattr(self._augmenter.model, method, remembered(getattr(self._augmenter.model, method), size))
         self._operation = str(getattr(self._augmenter, "action", augmenter))
 
     def rewrite(self, text: str, n: int) -> list[tuple[str, str]]:

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from epida_ray.errors import RequestError
-from epida_ray.generate.library import ROUNDS, Collector, OneByOne, seeded, unusable
+from epida_ray.generate.library import ROUNDS, Collector, OneByOne, remembered, seeded, unusable
 from epida_ray.generate.models import load
 from epida_ray.generate.resources import import_textattack, no_nltk_downloads
+from epida_ray.generate.textattack_texts import make_fast
 from epida_ray.sample import Candidates, Rejected, Sample
 
 _EDA = {
@@ -21,6 +22,9 @@ _EDA = {
     "swap": "random_swap",
     "insert": "random_insertion",
 }
+
+_OF_WORDNET = ("WordSwapWordNet", "WordInsertionRandomSynonym")
+"""Transformations whose replacements of a word are always the same."""
 
 
 class TextAttack(OneByOne):
@@ -152,7 +156,8 @@ def make_orderly(transformation: Any) -> None:
     for part in _parts(transformation):
         for name in ("_get_replacement_words", "_get_synonyms"):
             if method := getattr(part, name, None):
-                setattr(part, name, _sorted(method))
+                in_order = _sorted(method)
+                setattr(part, name, remembered(in_order, 16_384) if type(part).__name__ in _OF_WORDNET else in_order)
 
 
 def _sorted(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -178,6 +183,7 @@ def _prepare() -> None:
         raise RequestError(f"TextAttack would download {url}; put it into {install.TEXTATTACK_CACHE_DIR} by hand")
 
     install.http_get = refuse
+    make_fast()
     if not isinstance(strings._flair_taggers, _Taggers):
         strings._flair_taggers = _Taggers(strings._flair_taggers)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +36,19 @@ def seeded(seed: int) -> Iterator[None]:
         np.random.set_state(numpy_state)
         if torch:
             torch.set_rng_state(torch_state)
+
+
+def remembered(function: Callable[..., Any], size: int) -> Callable[..., list[Any]]:
+    """A function of strings and lists of them, with its last answers: libraries ask again for each candidate."""
+
+    @lru_cache(maxsize=size)
+    def answer(*arguments: Any, **options: Any) -> tuple[Any, ...]:
+        return tuple(function(*(list(a) if isinstance(a, tuple) else a for a in arguments), **options))
+
+    def ask(*arguments: Any, **options: Any) -> list[Any]:
+        return list(answer(*(tuple(a) if isinstance(a, list) else a for a in arguments), **options))
+
+    return ask
 
 
 def keeps(candidate: str, sample: Sample) -> bool:
