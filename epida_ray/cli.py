@@ -316,12 +316,16 @@ def reproduce(
     seeds: Annotated[int, typer.Option(help="How many seeds, from 0 on.")] = 5,
     protocol: Annotated[str, typer.Option(help="dev, or paper: the best test score, as the authors select.")] = "dev",
     classifier: Annotated[str, typer.Option(help="See `epida list classifiers`.")] = "cnn",
+    classifier_arg: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Arguments of the classifier. May be repeated.")
+    ] = None,
     generator: Annotated[list[str] | None, typer.Option(help="See `epida list generators`. May be repeated.")] = None,
     setting: Annotated[
         list[str] | None, typer.Option(metavar="DATASET:SIZE", help="Such as trec:1% or mine:60. May be repeated.")
     ] = None,
     clean: Annotated[bool, typer.Option(help="Clean the texts as the paper does.")] = False,
     steps: Annotated[int | None, typer.Option(help="Steps of training; by default the classifier's.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="By default the classifier's.")] = None,
     address: Annotated[str | None, typer.Option(help="Ray to run on: local, auto or HOST:PORT.")] = None,
 ) -> None:
     """One table or figure of the paper, on its data or on your own, with the paper's numbers beside it."""
@@ -335,7 +339,8 @@ def reproduce(
         raise RequestError("--data-dir D and --output DIR are both needed")
     options = make_options(
         seeds=seeds, quick=quick, full=full, protocol=protocol, classifier=classifier, generators=generator or (),
-        settings=setting or (), clean=clean, steps=steps,
+        settings=setting or (), clean=clean, steps=steps, learning_rate=learning_rate,
+        classifier_args=dict(_key_value(pair) for pair in classifier_arg or ()),
     )  # fmt: skip
     from epida_ray.stream.experiments import reproduce as run_experiment
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,14 @@ class TorchLearner:
         self.classifier.load_state(self._trainer.weights())
         return result
 
+    def epochs(self, kept: Kept | None, loss: Loss, epochs: int) -> Iterator[int]:
+        """The same with a stop after each epoch, at which the classifier has the new weights: yields 1 each time."""
+        groups = make_groups(self.classifier, self.texts, self.y, kept, loss)
+        for _ in range(epochs):
+            self._trainer.train_epoch(groups)
+            self.classifier.load_state(self._trainer.weights())
+            yield 1
+
     def state(self) -> dict[str, np.ndarray]:
         return self._trainer.state()
 
@@ -87,6 +95,12 @@ class FittedLearner:
             )
         value = dev_score(self.classifier, self.texts, self.y).loss
         return EpochLoss(value, value, 0.0)
+
+    def epochs(self, kept: Kept | None, loss: Loss, epochs: int) -> Iterator[int]:
+        """There is nothing to see before the end, so they count as one: yields their number."""
+        if epochs:
+            self.train(kept, loss, epochs)
+            yield epochs
 
     def state(self) -> dict[str, np.ndarray]:
         return self.classifier.state()

@@ -40,6 +40,7 @@ class Options:
     clean: bool = False
     steps: int | None = None
     """Steps of training, if not the classifier's default."""
+    learning_rate: float | None = None
 
 
 def make_options(
@@ -53,6 +54,8 @@ def make_options(
     settings: Sequence[str] = (),
     clean: bool = False,
     steps: int | None = None,
+    learning_rate: float | None = None,
+    classifier_args: dict[str, Any] | None = None,
 ) -> Options:
     """From what a command line gives: `settings` are DATASET:SIZE such as trec:1% or agnews:60."""
     if protocol not in get_args(Protocol):
@@ -61,6 +64,8 @@ def make_options(
         raise RequestError(f"--seeds is how many seeds to run, at least 1, not {seeds}")
     if steps is not None and steps < 10:
         raise RequestError(f"--steps is how long to train, at least 10, not {steps}")
+    if learning_rate is not None and not learning_rate > 0:
+        raise RequestError(f"--learning-rate is above 0, not {learning_rate:g}")
     if quick and full:
         raise RequestError("--quick and --full exclude each other")
     columns = []
@@ -79,6 +84,8 @@ def make_options(
         columns=tuple(columns),
         clean=clean,
         steps=steps,
+        learning_rate=learning_rate,
+        classifier_args=classifier_args or {},
     )
 
 
@@ -109,7 +116,7 @@ class Experiment:
         elif options.quick:
             columns = columns[:1]
         seeds = options.seeds[:2] if options.quick else options.seeds
-        budget = default_budget(options.classifier)
+        budget = replace(default_budget(options.classifier), learning_rate=options.learning_rate)
         if options.steps:
             budget = replace(budget, steps=options.steps)
         if options.quick:

@@ -12,19 +12,23 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from epida_ray.classify import CLASSIFIERS, FittedClassifier
+from epida_ray.classify import CLASSIFIERS
 from epida_ray.errors import RunError
 from epida_ray.evaluate.data import Dataset, Split, split_dev, subset
 from epida_ray.evaluate.metrics import scores
 from epida_ray.generate import GENERATORS, propose
 from epida_ray.sample import Rejected, Sample, sample_seeds
-from epida_ray.select import ScoredBatch, Selection, Selector, parse
+from epida_ray.select import ScoredBatch, Selection, Selector, needs_perplexity, parse
 
+if TYPE_CHECKING:
+    from epida_ray.classify.learning import FittedLearner, TorchLearner
+
+Loss = Literal["sum", "original", "augmented"]
 Protocol = Literal["dev", "paper"]
 """`dev`: the epoch that is best on a dev split, test touched once. `paper`: the best test score over all epochs."""
 
@@ -68,7 +72,7 @@ class Method:
     k: int = 3
     online: bool = True
     pretrain: bool = True
-    loss: Literal["sum", "original", "augmented"] = "sum"
+    loss: Loss = "sum"
 
 
 NONE = Method("none", generator=None, loss="original")
@@ -165,19 +169,16 @@ def run_trial(trial: Trial, data: Dataset, oracle: dict[str, NDArray[Any]] | Non
     kept: Kept | None = None
 
     if method.generator is None:
-        learner.use(None, "original")
         best.train(first + sum(rounds))
     elif method.pretrain:
-        learner.use(None, "original")
         best.train(first)
     else:
         rounds[0] += first
     for number, epochs in enumerate(rounds if method.generator else (), 1):
         if kept is None or method.online:
             kept = source.keep(learner.classifier, number)
-            learner.use(kept.texts, method.loss)
             history.append({"round": number} | {name: getattr(kept, name) for name in IN_HISTORY})
-        best.train(epochs)
+        best.train(epochs, kept.texts, method.loss)
     learner.classifier.load_state(best.weights)
     result = scores(data.labels, data.test.labels, learner.classifier.predict_proba(data.test.texts).argmax(axis=1))
     out: dict[str, Any] = {
@@ -195,62 +196,18 @@ def run_trial(trial: Trial, data: Dataset, oracle: dict[str, NDArray[Any]] | Non
     return out | {"seconds": time.perf_counter() - started}
 
 
-class _Learner:
-    """A torch classifier in training; `epoch` leaves the new weights in the classifier."""
-
-    def __init__(self, classifier: Any, trial: Trial, train: Split) -> None:
-        from epida_ray.classify.training import Trainer, TrainingOptions, steps_per_epoch
-
-        self.classifier, self.train = classifier, train
-        budget = trial.budget
-        options = TrainingOptions(seed=trial.seed, batch_size=budget.batch_size, learning_rate=budget.learning_rate)
-        first, rounds = budget.epochs(len(train))
-        steps = (first + sum(rounds)) * steps_per_epoch(len(train), budget.batch_size)
-        self._trainer = Trainer(classifier, options, total_steps=steps)
-
-    def use(self, kept: list[list[str]] | None, loss: Any) -> None:
-        from epida_ray.classify.training import make_groups
-
-        self._groups = make_groups(self.classifier, self.train.texts, self.train.labels, kept, loss)
-
-    def epoch(self) -> None:
-        self._trainer.train_epoch(self._groups)
-        self.classifier.load_state(self._trainer.weights())
-
-
-class _FittedLearner:
-    """A classifier that is fitted in one go: an epoch after `use` fits it anew, later ones change nothing."""
-
-    def __init__(self, classifier: Any, trial: Trial, train: Split) -> None:
-        self.classifier, self.train, self._seed = classifier, train, trial.seed
-
-    def use(self, kept: list[list[str]] | None, loss: Any) -> None:
-        lists = kept if kept is not None and loss != "original" else [[] for _ in self.train.texts]
-        groups = [
-            ([] if loss == "augmented" and more else [text]) + more
-            for text, more in zip(self.train.texts, lists, strict=True)
-        ]
-        self._texts = [text for group in groups for text in group]
-        self._labels = np.repeat(self.train.labels, [len(group) for group in groups])
-        weights = []
-        for group, more in zip(groups, lists, strict=True):
-            weights += [1.0] * (len(group) - len(more)) + [1.0 / max(1, len(more))] * len(more)
-        self._weights = np.array(weights, np.float32)
-        self._stale = True
-
-    def epoch(self) -> None:
-        if self._stale:
-            self.classifier.fit(self._texts, self._labels, self._weights, self._seed)
-            self._stale = False
-
-
 def _classifier(trial: Trial, data: Dataset) -> Any:
     return CLASSIFIERS.create(trial.classifier, labels=data.labels, **({"seed": trial.seed} | trial.classifier_args))
 
 
-def _learner(trial: Trial, data: Dataset, train: Split) -> _Learner | _FittedLearner:
-    classifier = _classifier(trial, data)
-    return (_FittedLearner if isinstance(classifier, FittedClassifier) else _Learner)(classifier, trial, train)
+def _learner(trial: Trial, data: Dataset, train: Split) -> TorchLearner | FittedLearner:
+    from epida_ray.classify.learning import make_learner
+    from epida_ray.classify.training import TrainingOptions
+
+    budget = trial.budget
+    options = TrainingOptions(seed=trial.seed, batch_size=budget.batch_size, learning_rate=budget.learning_rate)
+    first, rounds = budget.epochs(len(train))
+    return make_learner(_classifier(trial, data), train.texts, train.labels, options, first + sum(rounds))
 
 
 def train_oracle(data: Dataset, trial: Trial) -> dict[str, NDArray[Any]]:
@@ -276,18 +233,17 @@ class _Best:
     The first `after` epochs, in which methods with pre-training are alike, are not among those to choose from.
     """
 
-    def __init__(self, learner: _Learner | _FittedLearner, judge: Split, after: int) -> None:
+    def __init__(self, learner: TorchLearner | FittedLearner, judge: Split, after: int) -> None:
         self._learner, self._judge, self._after = learner, judge, after
         self._key: tuple[float, float] | None = None
         self.weights: dict[str, NDArray[Any]] = {}
         self.score, self.epoch, self._epochs = 0.0, 0, 0
 
-    def train(self, epochs: int) -> None:
+    def train(self, epochs: int, kept: list[list[str]] | None = None, loss: Loss = "original") -> None:
         from epida_ray.classify.training import dev_score
 
-        for _ in range(epochs):
-            self._learner.epoch()
-            self._epochs += 1
+        for last in self._learner.epochs(kept, loss, epochs):
+            self._epochs += last
             if self._epochs <= self._after:
                 continue
             found = dev_score(self._learner.classifier, self._judge.texts, self._judge.labels)
@@ -307,7 +263,7 @@ class _Source:
             return
         self._generator = GENERATORS.create(method.generator, **method.generator_args)
         perplexity = None
-        if method.select.startswith("ppl"):
+        if needs_perplexity(method.select):
             from epida_ray.evaluate.perplexity import LanguageModel
 
             perplexity = LanguageModel.estimate(train.texts)

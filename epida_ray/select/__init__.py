@@ -14,7 +14,8 @@ from epida_ray.select.batch import ScoredBatch, Selection, Selector
 from epida_ray.select.seas import DIVERSITY, QUALITY, SEAS, Perplexity, RandomSelector
 
 __all__ = [
-    "SEAS", "SELECTORS", "RandomSelector", "ScoredBatch", "Selection", "Selector", "parse", "select",
+    "SEAS", "SELECTORS", "RandomSelector", "ScoredBatch", "Selection", "Selector", "needs_perplexity", "parse",
+    "select",
 ]  # fmt: skip
 
 SELECTORS = Registry(
@@ -56,6 +57,11 @@ def parse(
         div, qua = spec.split("+", 1)
         return SEAS(div, qua, **options)
     return SELECTORS.create(spec)
+
+
+def needs_perplexity(spec: str) -> bool:
+    """Whether a selector reads texts, with a language model."""
+    return "ppl" in spec.split("+")
 
 
 def select(

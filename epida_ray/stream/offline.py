@@ -23,17 +23,11 @@ from epida_ray.generate import GENERATORS
 from epida_ray.inputs import Columns, Plan, ShardReader, plan_inputs
 from epida_ray.progress import Reporter
 from epida_ray.run import Run, digest, directory_digest
+from epida_ray.select import needs_perplexity
 from epida_ray.storage import Storage, below
 from epida_ray.stream.cluster import connected, size_pools
 from epida_ray.stream.metrics import RunMetrics
-from epida_ray.stream.shards import (
-    STAGES,
-    Job,
-    needs_language_model,
-    prepare_language_model,
-    run_shards,
-    write_rejected,
-)
+from epida_ray.stream.shards import STAGES, Job, prepare_language_model, run_shards, write_rejected
 
 SAVE_EVERY = 10.0
 """Seconds between two saves of the manifest while shards are being finished."""
@@ -77,7 +71,7 @@ def augment(config: AugmentConfig, reporter: Reporter | None = None) -> AugmentR
     with interruptible(run):
         labels, model_digest = _prepare_classifier(config, given, train_plan, run, reporter)
         fingerprint = digest([asked, model_digest])
-        if needs_language_model(config.select):
+        if needs_perplexity(config.select):
             prepare_language_model(run.storage, read_labelled(train_plan, config.train_rows)[0])
         left = run.start(plan, fingerprint)
         if broken := [f for f in plan.files if f.error]:

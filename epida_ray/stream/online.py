@@ -36,12 +36,13 @@ from epida_ray.generate import GENERATORS
 from epida_ray.inputs import Columns, Plan, ShardReader, plan_inputs
 from epida_ray.progress import Reporter, Tracker
 from epida_ray.run import Run, digest, directory_digest
+from epida_ray.select import needs_perplexity
 from epida_ray.stream.cluster import Pools, connected, fit_pools
 from epida_ray.stream.learn import FAILURE, Task, ready_file, train_rounds
 from epida_ray.stream.metrics import RunMetrics
 from epida_ray.stream.offline import columns_of, given_classifier, interruptible, label_set
 from epida_ray.stream.rounds import Candidates, Scorers, version_for
-from epida_ray.stream.shards import Job, cause, needs_language_model, prepare_language_model, write_rejected
+from epida_ray.stream.shards import Job, cause, prepare_language_model, write_rejected
 from epida_ray.stream.weights import StoreTransfer, start_store
 
 ROUND_SHARD = 256
@@ -131,7 +132,7 @@ def _prepare(config: TrainConfig, plans: dict[str, Plan], given: Path | None, ru
             run.storage.write_table(
                 f"input/{name}.parquet", pa.table({"sample_id": ids, "text": texts, "label": names})
             )
-        if needs_language_model(config.select):
+        if needs_perplexity(config.select):
             prepare_language_model(run.storage, [text for _, text, _ in rows])
         if rejected:
             write_rejected(run.storage, "rejected/input.parquet", rejected)

@@ -253,7 +253,7 @@ def finish(block: pa.Table, job: Job, weights_version: int = 0) -> dict[str, lis
 
 
 def _finish(block: pa.Table, work: Work, job: Job, weights_version: int) -> dict[str, Any]:
-    from epida_ray.select import ScoredBatch, parse
+    from epida_ray.select import ScoredBatch, needs_perplexity, parse
 
     clock = time.process_time()
     candidates, operations = _column(block, "candidates"), _column(block, "operations")
@@ -262,7 +262,7 @@ def _finish(block: pa.Table, work: Work, job: Job, weights_version: int) -> dict
     scored = np.flatnonzero(counts)
     classes = len(job.labels)
     ids = _column(block, "sample_id")
-    reads_texts = needs_language_model(job.select)
+    reads_texts = needs_perplexity(job.select)
 
     flat_p = _column(block, "probabilities").flatten().to_numpy(zero_copy_only=False).reshape(-1, classes)
     starts = np.concatenate(([0], np.cumsum(counts[scored] + 1)))[:-1]
@@ -371,10 +371,6 @@ def _finish(block: pa.Table, work: Work, job: Job, weights_version: int) -> dict
     seconds = {stage_: block[f"seconds_{stage_}"][0].as_py() for stage_ in ("read", "generate", "score")}
     seconds |= {"select": select_seconds, "write": time.process_time() - clock}
     return result | {"seconds": seconds, "node": ray.util.get_node_ip_address()}
-
-
-def needs_language_model(select: str) -> bool:
-    return "ppl" in select.split("+")
 
 
 def prepare_language_model(storage: Storage, texts: Iterable[str]) -> None:
