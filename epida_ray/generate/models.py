@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from epida_ray.errors import RequestError
+from epida_ray.quiet import quiet_transformers
 
 
 def load(model: str, auto_class: str, tokenizer: str = "", **options: Any) -> tuple[Any, Any]:
@@ -17,12 +18,13 @@ def load(model: str, auto_class: str, tokenizer: str = "", **options: Any) -> tu
     offline = local.exists() or model.startswith((".", "/", "~"))
     source = str(local) if offline else model
     try:
-        network = getattr(transformers, auto_class).from_pretrained(
-            source, local_files_only=offline, **({"use_safetensors": True} | options)
-        )
-        gguf = {"gguf_file": options["gguf_file"]} if "gguf_file" in options else {}
-        own: Any = transformers.AutoTokenizer
-        reader = own.from_pretrained(tokenizer or source, local_files_only=offline, **gguf)
+        with quiet_transformers():
+            network = getattr(transformers, auto_class).from_pretrained(
+                source, local_files_only=offline, **({"use_safetensors": True} | options)
+            )
+            gguf = {"gguf_file": options["gguf_file"]} if "gguf_file" in options else {}
+            own: Any = transformers.AutoTokenizer
+            reader = own.from_pretrained(tokenizer or source, local_files_only=offline, **gguf)
     except (OSError, ValueError, ImportError, KeyError) as error:
         reason = str(error).strip().splitlines()[0][:300]
         raise RequestError(f"the model {model!r} cannot be loaded: {reason}") from error
