@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from types import TracebackType
 from typing import Self
@@ -11,6 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 LINE_EVERY = 5.0
 """Seconds between plain progress lines."""
+SILENCE = 30.0
+"""Seconds without news after which a plain line says that the work goes on."""
 
 
 def printable(text: str, limit: int = 80) -> str:
@@ -46,6 +49,7 @@ class Tracker:
         self._total = total
         self._start_done = self._done = done
         self._started = self._printed = time.monotonic()
+        self._over = threading.Event()
         self._bar: Progress | None = None
         if console.is_terminal and not console.quiet:
             self._bar = Progress(
@@ -63,9 +67,12 @@ class Tracker:
     def __enter__(self) -> Self:
         if self._bar:
             self._bar.start()
+        elif not self._console.quiet:
+            threading.Thread(target=self._reassure, daemon=True, name="epida-progress").start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
+        self._over.set()
         if self._bar:
             self._bar.stop()
 
@@ -80,6 +87,17 @@ class Tracker:
             self._printed = now
             left = f", about {_duration((self._total - done) / rate)} left" if rate > 0 else ""
             self._console.print(f"{self._title}: {done:,} of {self._total:,} {self._unit}, {note}{left}", markup=False)
+
+    def _reassure(self) -> None:
+        while not self._over.wait(SILENCE / 10):
+            now = time.monotonic()
+            if now - self._printed >= SILENCE:
+                self._printed = now
+                spent = _duration(now - self._started)
+                self._console.print(
+                    f"{self._title}: at work, {self._done:,} of {self._total:,} {self._unit} after {spent}",
+                    markup=False,
+                )
 
 
 def _duration(seconds: float) -> str:

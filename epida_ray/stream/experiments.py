@@ -51,7 +51,7 @@ def reproduce(
     failures: dict[str, str] = {}
     if missing:
         with connected(address):
-            _run(missing, data, storage, options, reporter, failures)
+            _run(name, missing, data, storage, reporter, failures)
     if len(failures) == len(trials):
         raise RunError(f"every trial of {name} failed; the first: {next(iter(failures.values()))}")
     rows = [
@@ -73,13 +73,13 @@ def reproduce(
 
 
 def _run(
-    missing: dict[str, Trial], data: dict[str, Dataset], storage: Storage, options: Options, reporter: Reporter,
+    name: str, missing: dict[str, Trial], data: dict[str, Dataset], storage: Storage, reporter: Reporter,
     failures: dict[str, str],
 ) -> None:  # fmt: skip
     cpus = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
     if cpus < 1:
         raise RequestError("this Ray has no CPU; one is the least that a trial needs")
-    shared = {name: ray.put(d) for name, d in data.items()}
+    shared = {dataset: ray.put(d) for dataset, d in data.items()}
     oracles: dict[str, Any] = {}
     for trial in missing.values():
         if "error-distance" in trial.measure and trial.dataset not in oracles:
@@ -87,7 +87,7 @@ def _run(
     waiting = list(missing.items())
     running: dict[Any, str] = {}
     done = 0
-    with reporter.track("trials", len(missing)) as tracker:
+    with reporter.track(name, len(missing), unit="trials") as tracker:
         while waiting or running:
             while waiting and len(running) < 2 * cpus:
                 key, trial = waiting.pop(0)
