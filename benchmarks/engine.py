@@ -13,7 +13,7 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
-os.environ["RAY_worker_niceness"] = "0"  # both sides with the same priority
+os.environ |= {"RAY_worker_niceness": "0"}  # both sides with the same priority
 
 import argparse
 import csv
