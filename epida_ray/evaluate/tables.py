@@ -16,7 +16,8 @@ from epida_ray.evaluate.experiments import Column, Experiment
 from epida_ray.evaluate.trials import Trial
 from epida_ray.storage import Storage
 
-BASELINES = ("none", "random EDA", "1: none", "2: DA", "3: DA, online")
+BASELINES = ("none", "random ", "1: none", "2: DA", "3: DA, online")
+"""How the names of methods begin that others are compared with."""
 RESAMPLES = 10_000
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 """Two-sided 95% points of Student's t for 1, 2, … degrees of freedom."""
@@ -92,7 +93,7 @@ class Results:
 
     @property
     def baselines(self) -> list[str]:
-        return [m for m in self.methods if m in BASELINES]
+        return [m for m in self.methods if m.startswith(BASELINES)]
 
 
 def write_results(experiment: Experiment, rows: Sequence[Row], storage: Storage, left_out: dict[str, str]) -> None:
