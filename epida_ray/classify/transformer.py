@@ -326,10 +326,7 @@ def _check_directory(path: Path) -> None:
     if (path / f"{saving.TENSORS}.index.json").is_file():
         return
     saving.check_safetensors(path / saving.TENSORS)
-    if not any(
-        (path / name).is_file()
-        for name in ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
-    ):
+    if not any((path / name).is_file() for name in TOKENIZERS):
         raise RequestError(f"{path} has no tokeniser; save the model's tokeniser into it (tokenizer.save_pretrained)")
 
 
