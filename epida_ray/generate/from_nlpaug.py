@@ -44,6 +44,9 @@ class NlpAug(OneByOne):
             with no_nltk_downloads():
                 self._augmenter = classes[augmenter](**arguments)
         except Exception as error:
+            if "_convert_token_to_id" in str(error):
+                reason = "nlpaug needs transformers below 5 for it; masked-lm does without"
+                raise RequestError(f"{self.name} cannot be made: {reason}") from error
             raise RequestError(f"{self.name} cannot be made with {arguments}: {error}") from error
         words = getattr(getattr(self._augmenter, "model", None), "dict", None)
         if isinstance(words, dict):  # the lists come out of sets, whose order differs from process to process

@@ -20,13 +20,13 @@ def load(model: str, auto_class: str, tokenizer: str = "", **options: Any) -> tu
     try:
         with quiet_transformers():
             network = getattr(transformers, auto_class).from_pretrained(
-                source, local_files_only=offline, **({"use_safetensors": True} | options)
+                source, local_files_only=offline, **({"use_safetensors": True, "dtype": torch.float32} | options)
             )
             gguf = {"gguf_file": options["gguf_file"]} if "gguf_file" in options else {}
             own: Any = transformers.AutoTokenizer
             reader = own.from_pretrained(tokenizer or source, local_files_only=offline, **gguf)
-    except (OSError, ValueError, ImportError, KeyError) as error:
-        reason = str(error).strip().splitlines()[0][:300]
+    except Exception as error:  # files, packages, configurations and architectures fail without a common base
+        reason = " ".join(str(error).split())[:300]
         raise RequestError(f"the model {model!r} cannot be loaded: {reason}") from error
     network.eval()
     if torch.cuda.is_available():

@@ -93,8 +93,16 @@ def test_what_is_refused(saved, tmp_path):
         (path / "modeling.py").write_text("raise SystemExit('this code ran')")
 
     def no_tokenizer(path):
-        for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
-            (path / name).unlink()
+        for file in (*path.glob("tokenizer*"), *path.glob("special_tokens*")):
+            file.unlink()
+
+    def wrong_size(path):
+        config = json.loads((path / "config.json").read_text())
+        (path / "config.json").write_text(json.dumps(config | {"hidden_size": "wide"}))
+
+    def wrong_names(path):
+        config = json.loads((path / "config.json").read_text())
+        (path / "config.json").write_text(json.dumps(config | {"id2label": ["fruit", "tool", "other"]}))
 
     def only_pickle(path):
         torch.save({}, path / "pytorch_model.bin")
@@ -109,6 +117,8 @@ def test_what_is_refused(saved, tmp_path):
 
     refused("code of its own", remote_code)
     refused("no tokeniser", no_tokenizer)
+    refused("no transformer|cannot be loaded", wrong_size)
+    refused("no transformer", wrong_names)
     refused("pytorch_model.bin", only_pickle)
     refused("is a pickle", pickle_in_disguise)
     refused("cannot be loaded as safetensors", cut)
@@ -116,6 +126,37 @@ def test_what_is_refused(saved, tmp_path):
         load(saved("bert"), ("fruit", "tool"))
     with pytest.raises(RequestError, match="precision"):
         Transformer(saved("bert"), precision="int4")
+
+
+def test_a_tokeniser_that_transformers_5_wrote(saved, tmp_path):
+    import shutil
+
+    shutil.copytree(saved("bert"), tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "tokenizer_config.json"
+    options = json.loads(file.read_text()) | {"tokenizer_class": "TokenizersBackend", "backend": "tokenizers"}
+    file.write_text(json.dumps(options))
+    classifier = load(tmp_path)
+    assert classifier.max_length == 64
+    assert np.array_equal(classifier.predict_proba(TEXTS), load(saved("bert")).predict_proba(TEXTS))
+
+
+def test_a_checkpoint_in_half_precision_is_read_as_float32(saved, tmp_path):
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    AutoModelForSequenceClassification.from_pretrained(saved("bert")).to(torch.bfloat16).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(saved("bert")).save_pretrained(tmp_path)
+    new = Transformer(tmp_path, ("x", "y"), seed=1)
+    assert {p.dtype for p in new.model.parameters()} == {torch.float32}
+    head = new.model.classifier.weight
+    assert not torch.equal(head, head.bfloat16().float())
+    np.testing.assert_allclose(load(tmp_path).predict_proba(TEXTS), load(saved("bert")).predict_proba(TEXTS), atol=0.01)
+
+
+def test_loading_and_saving_print_nothing(saved, tmp_path, capfd):
+    saved("bert")
+    capfd.readouterr()
+    Transformer(saved("bert"), ("x", "y")).save(tmp_path)
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.slow  # the hub client tries for a while
@@ -148,8 +189,10 @@ def test_lower_layers_learn_slower(saved):
     assert len(rates) == len(names)
 
 
-def test_dropout_can_be_set(saved):
-    assert Transformer(saved("bert"), dropout=0.0).model.config.hidden_dropout_prob == 0.0
+@pytest.mark.parametrize("kind", [*KINDS, "deberta-v2", "distilbert"])
+def test_dropout_can_be_set(saved, kind):
+    network = Transformer(saved(kind), dropout=0.3).model
+    assert {m.p for m in network.modules() if isinstance(m, torch.nn.Dropout)} == {0.3}
 
 
 def test_resume_is_exact(saved):

