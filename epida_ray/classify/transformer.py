@@ -183,7 +183,7 @@ class Transformer:
             "precision": self.precision,
             "temperature": self.temperature,
         }
-        with tempfile.TemporaryDirectory(dir=target, prefix=".saving-") as folder, no_bars():
+        with tempfile.TemporaryDirectory(dir=target, prefix=".saving-") as folder, quiet_transformers():
             self.model.save_pretrained(folder)
             self._forget_truncation()
             self.tokenizer.save_pretrained(folder)
