@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 CACHE_BYTES = 384 << 20
 """What a scorer may keep of words it has met: about 100,000 of them with 50-dimensional vectors."""
 
+SLICE = 1024
+"""Texts that are scored together: their features stay in a core's cache."""
+
 
 class CNN:
     """Filters of several widths, max over time, dropout, one linear layer.
@@ -74,9 +77,16 @@ class CNN:
 
     def predict_proba(self, texts: Sequence[str]) -> np.ndarray:
         """float32 [N, C]. A text's probabilities are the same bits in any batch."""
-        features = self.embed(texts)
-        probabilities = np.empty((len(features), len(self.labels)), np.float32)
-        kernels.classify(features, self._linear, self._linear_bias, np.float32(self.temperature), probabilities)
+        probabilities = np.empty((len(texts), len(self.labels)), np.float32)
+        for start in range(0, len(texts), SLICE):
+            rows = slice(start, start + SLICE)
+            kernels.classify(
+                self.embed(texts[rows]),
+                self._linear,
+                self._linear_bias,
+                np.float32(self.temperature),
+                probabilities[rows],
+            )
         return probabilities
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
