@@ -73,17 +73,14 @@ class Jobs:
         assert made["status"] == "finished" and made["done"]["rows"] == ROWS
         return made
 
-    def train_half(self, name: str) -> subprocess.Popen[str]:
-        """A training run after its second round."""
+    def train_half(self, name: str, round_: int = 2) -> subprocess.Popen[str]:
+        """A training run after its second round, or another."""
         if not (self.folder / "trained").exists():
             assert "succeeded" in finish(self.train("trained"))
         process = self.train(name)
-        self.wait_for_round(process, name, 2)
-        return process
-
-    def wait_for_round(self, process: subprocess.Popen[str], name: str, round_: int) -> None:
         last = self.folder / name / "checkpoint" / f"round-{round_:05d}.safetensors"
         wait_until(process, f"round {round_}", last.exists)
+        return process
 
     def check_trained(self, name: str) -> None:
         count_rows(self.folder / name)

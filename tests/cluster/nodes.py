@@ -14,11 +14,13 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from tests.cluster.processes import TALLY, children
 
@@ -65,6 +67,17 @@ class Node:
     def heal(self) -> None:
         assert self.namespace is not None
         self._network.plug_in(self.namespace)
+
+    @contextmanager
+    def full_disk(self, folder: Path) -> Iterator[None]:
+        """For the length of the block nothing fits into this folder on this node, and what is there is hidden."""
+        if self.namespace is None:
+            pytest.skip("nodes that share their disks cannot have a full one of their own")
+        subprocess.run([*self.inside, "mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", str(folder)], check=True)
+        try:
+            yield
+        finally:
+            subprocess.run([*self.inside, "umount", "--lazy", str(folder)], check=True)
 
     def lose(self) -> None:
         """End it as losing the machine would."""

@@ -1,15 +1,16 @@
-"""`ray job submit` on three nodes: undisturbed, wrong, stopped, with nodes killed, with its driver's node killed."""
+"""`ray job submit` on three nodes: undisturbed, wrong, stopped, with nodes killed or a full disk."""
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.jobs import SLOWLY, Jobs
-from tests.cluster.nodes import Nodes
+from tests.cluster.jobs import ROUNDS, SLOWLY, Jobs
+from tests.cluster.nodes import Node, Nodes
 from tests.cluster.processes import LIMIT, TALLY, committed, finish, wait_until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
@@ -108,3 +109,28 @@ def test_training_with_the_node_of_a_part_killed_half_way(jobs: Jobs, part: str)
     assert "succeeded" in finish(process)
     jobs.check_trained(name)
     jobs.nodes.add(2)
+
+
+def fail_for_want_of_room(process: subprocess.Popen[str], node: Node, folder: Path) -> None:
+    with node.full_disk(folder):
+        output = finish(process, status=1)
+    assert f"on the node {node.address}: No space left on device" in output
+    assert "run the same command again to resume" in output and "Traceback" not in output
+
+
+def test_a_disk_full_on_the_node_of_the_scorer(jobs: Jobs) -> None:
+    process = jobs.augment_half("full", *SLOWLY)
+    fail_for_want_of_room(process, jobs.nodes.worker_with("Score"), jobs.folder / "full" / "augmented")
+    assert jobs.manifest("full")["status"] == "failed"
+    assert "resuming" in finish(jobs.augment("full"))
+    jobs.check("full")
+
+
+def test_training_with_a_disk_full_on_the_node_of_the_scorer(jobs: Jobs) -> None:
+    process = jobs.train_half("trained-full", round_=0)
+    last = jobs.folder / "trained-full" / "augmented" / f"round={ROUNDS:03d}"
+    last.mkdir(parents=True)
+    fail_for_want_of_room(process, jobs.nodes.worker_with("Scorer"), last)
+    assert jobs.manifest("trained-full")["status"] == "failed"
+    assert "resuming after round" in finish(jobs.train("trained-full"))
+    jobs.check_trained("trained-full")
