@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,7 +35,8 @@ def save(storage: Storage, round_: int, arrays: Mapping[str, np.ndarray], facts:
     data = tensors.save(dict(arrays), metadata={"facts": json.dumps(facts, sort_keys=True)})
     storage.write(f"{FOLDER}/{_name(round_)}", data)
     for name in _names(storage)[:-KEPT]:
-        storage.remove(f"{FOLDER}/{name}")
+        with suppress(FileNotFoundError):  # a worker that was replaced removes it, too
+            storage.remove(f"{FOLDER}/{name}")
 
 
 def load(storage: Storage) -> tuple[Checkpoint | None, list[str]]:

@@ -112,8 +112,7 @@ class Run:
         if self.manifest["status"] != "finished":
             self.manifest["execution"] = execution
             self.manifest["resumed"] = self.manifest.get("resumed", 0) + 1
-            for folder in ("augmented", "rejected", "short", "candidates", "model", ""):
-                self.storage.remove_unfinished(folder)
+            self.storage.remove_unfinished()
         return self.manifest["status"] == "finished"
 
     def _check_new(self) -> None:
@@ -195,6 +194,7 @@ class Run:
             )
 
     def finish(self, **more: Any) -> None:
+        self.storage.remove_unfinished()
         self.save(
             status="finished",
             finished=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

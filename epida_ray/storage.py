@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import os
 import shutil
 import tempfile
@@ -57,6 +58,13 @@ def below(location: str, name: str) -> str:
         return f"{location.rstrip('/')}/{name}"
     head, mark, query = location.partition("?")
     return f"{head.rstrip('/')}/{name}{mark}{query}"
+
+
+def refusal(error: OSError) -> str | None:
+    """What to say of a disk that takes no more: full, over quota, read-only or not ours; None for other errors."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+        return None
+    return os.strerror(error.errno)
 
 
 class Storage:
@@ -133,10 +141,10 @@ class Storage:
     def remove(self, name: str) -> None:
         self.filesystem.delete_file(self.path(name))
 
-    def remove_unfinished(self, folder: str) -> None:
-        """Delete what a killed writer left under a temporary name."""
-        if self.is_local and os.path.isdir(self.path(folder)):
-            for entry in Path(self.path(folder)).glob(".*.part"):
+    def remove_unfinished(self) -> None:
+        """Delete what killed writers left under temporary names."""
+        if self.is_local:
+            for entry in Path(self.root).rglob(".*.part"):
                 entry.unlink(missing_ok=True)
 
     def upload(self, local: Path, folder: str) -> None:

@@ -26,7 +26,7 @@ def test_what_a_killed_writer_left_is_not_listed_and_can_be_removed(tmp_path: Pa
     storage.write("a/x.parquet", b"x")
     (tmp_path / "a" / ".deadbeef.part").write_bytes(b"half")
     assert storage.names("a") == {"x.parquet"}
-    storage.remove_unfinished("a")
+    storage.remove_unfinished()
     assert not (tmp_path / "a" / ".deadbeef.part").exists()
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -20,6 +21,10 @@ from epida_ray.errors import RequestError, RunError
 SHARE = 0.45
 """CPUs of a generator and of a scorer where there is no GPU. Both pools cover all cores, so whichever stage is the
 slower one gets them; a tenth is left over, for an actor that comes back after a node was lost."""
+ITEMS = "epida-items"
+"""The name of a thread that waits for what Ray Data makes."""
+STOP_LIMIT = 10.0
+"""Seconds that the end of a run waits for Ray Data to stop."""
 FINISH_SHARE = 0.2
 """CPUs of an actor that selects and writes, where scorers are on GPUs."""
 
@@ -51,7 +56,19 @@ def connected(address: str | None) -> Iterator[None]:
         silence_ray_data(logging.CRITICAL)
         raise
     finally:
+        _stop_ray_data()
         ray.shutdown()
+
+
+def _stop_ray_data() -> None:
+    """Threads that work on after their Ray has ended would end this process, and what it has to say would be lost."""
+    running: list[Any] = [t for t in threading.enumerate() if t.name.startswith("StreamingExecutor")]
+    stopping = [threading.Thread(target=t.shutdown, kwargs={"force": True}, daemon=True) for t in running]
+    for thread in stopping:
+        thread.start()
+    deadline = time.monotonic() + STOP_LIMIT
+    for thread in (*stopping, *(t for t in threading.enumerate() if t.name == ITEMS)):
+        thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def silence_ray_data(level: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
+import ray
 import ray.train
 import torch
 
@@ -19,19 +20,25 @@ from epida_ray.classify import load
 from epida_ray.classify.learning import make_learner
 from epida_ray.classify.training import DevScore, Loss, TrainingOptions, dev_score
 from epida_ray.errors import EpidaError, RunError
-from epida_ray.storage import Storage
+from epida_ray.storage import Storage, refusal
 from epida_ray.stream.shards import round_folder
 from epida_ray.stream.weights import WeightTransfer
 
 ATTEMPT = "checkpoint/attempt.json"
-FAILURE = "checkpoint/failure.txt"
-"""Why training ended before its last round."""
+FAILURE = "checkpoint/failure.json"
+"""Why training ended before its last round, and whose training it was."""
+
+
+class Replaced(Exception):
+    """Another worker of the same training does this one's work, because its node was given up or cut off."""
 
 
 @dataclass(frozen=True)
 class Task:
     """All that training needs to know; sent by value."""
 
+    driver: str
+    """Differs from driver to driver."""
     storage: Storage
     transfer: WeightTransfer
     options: TrainingOptions
@@ -56,12 +63,22 @@ def train_rounds(task: Task) -> None:
     context = ray.train.get_context()
     rank, world = context.get_world_rank(), context.get_world_size()
     try:
-        _Training(task, rank, world).run()
+        Training(task, rank, world).run()
     except EpidaError as error:  # would be the same after a restart, so it is told, not raised
-        task.storage.write(FAILURE, str(error).encode())
+        _tell(task, str(error))
+    except OSError as error:
+        if (reason := refusal(error)) is None:
+            raise
+        _tell(task, f"cannot write to {task.storage.location} on the node {ray.util.get_node_ip_address()}: {reason}")
 
 
-class _Training:
+def _tell(task: Task, reason: str) -> None:
+    task.storage.write(FAILURE, json.dumps({"driver": task.driver, "reason": reason}).encode())
+
+
+class Training:
+    """One worker's part in it; it begins where the checkpoint ends, and is the newest attempt from then on."""
+
     def __init__(self, task: Task, rank: int, world: int) -> None:
         self.task, self.rank, self.world = task, rank, world
         storage = task.storage
@@ -97,18 +114,19 @@ class _Training:
     def _take_over(self) -> int:
         storage = self.task.storage
         number = json.loads(storage.read(ATTEMPT))["attempt"] + 1 if storage.exists(ATTEMPT) else 1
-        storage.write(ATTEMPT, json.dumps({"attempt": number}).encode())
+        storage.write(ATTEMPT, json.dumps({"attempt": number, "driver": self.task.driver}).encode())
         return number
 
     def run(self) -> None:
         self.ended = time.perf_counter()
+        if self.rank == 0:
+            self._publish(*sorted(self.versions))  # the worker before may have ended after saving them
         for round_ in range(self.facts["round"] + 1, self.task.rounds + 1):
             if self.facts["stopped"]:
                 break
             self._round(round_)
         if self.rank == 0:
             self._save(self.facts["round"])
-            self._publish()
 
     def _round(self, round_: int) -> None:
         task = self.task
@@ -145,7 +163,7 @@ class _Training:
         self.facts["metrics"][-1]["seconds"] = seconds
         if self.rank == 0:
             self._save(round_)
-            self._publish()
+            self._publish(round_ + 1)
         self.ended = time.perf_counter()
         seconds["broadcast"] = self.ended - measured
         seconds["round"] = self.ended - began
@@ -190,17 +208,20 @@ class _Training:
 
     def _save(self, round_: int) -> None:
         storage = self.task.storage
-        if json.loads(storage.read(ATTEMPT))["attempt"] != self.attempt:
-            raise RunError("another train worker has taken over this run; this one stops without writing")
+        newest = json.loads(storage.read(ATTEMPT))
+        if newest["attempt"] != self.attempt:
+            if newest["driver"] == self.task.driver:
+                raise Replaced(f"attempt {newest['attempt']} has taken over from attempt {self.attempt}")
+            raise RunError("another command has taken over this run; this one stops without writing")
         self.facts |= {"round": round_, "versions": sorted(self.versions), "pid": os.getpid(), "attempt": self.attempt}
         arrays = {f"trainer/{k}": v for k, v in self.learner.state().items()}
         arrays |= {f"best/{k}": v for k, v in self.best.items()}
         arrays |= {f"version-{n}/{k}": v for n, weights in self.versions.items() for k, v in weights.items()}
         checkpoint.save(storage, round_, arrays, self.facts)
 
-    def _publish(self) -> None:
-        newest = max(self.versions)
-        self.task.transfer.publish(newest, self.versions[newest])
+    def _publish(self, *versions: int) -> None:
+        for version in versions:
+            self.task.transfer.publish(version, self.versions[version])
 
 
 def _open(storage: Storage, name: str) -> Any:

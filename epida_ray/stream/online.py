@@ -14,7 +14,8 @@ import threading
 import time
 import uuid
 from collections import Counter
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,13 +31,14 @@ from epida_ray.classify import create
 from epida_ray.classify import load as load_classifier
 from epida_ray.classify.training import TrainingOptions, dev_split
 from epida_ray.config import AugmentConfig, TrainConfig
-from epida_ray.errors import RequestError, RunError
+from epida_ray.errors import EpidaError, RequestError, RunError
 from epida_ray.evaluate.models import evaluate_model
 from epida_ray.generate import GENERATORS
 from epida_ray.inputs import Columns, Plan, ShardReader, plan_inputs
 from epida_ray.progress import Reporter, Tracker
 from epida_ray.run import Run, digest, directory_digest
 from epida_ray.select import needs_perplexity
+from epida_ray.storage import refusal
 from epida_ray.stream.cluster import Pools, connected, fit_pools
 from epida_ray.stream.learn import FAILURE, Task, ready_file, train_rounds
 from epida_ray.stream.metrics import RunMetrics
@@ -218,12 +220,12 @@ def _rounds(config: TrainConfig, plan: Plan, run: Run, reporter: Reporter) -> No
         reporter.say(f"resuming after round {done}")
     with connected(config.address), interruptible(run, reporter):
         workers, pools = _resources(config)
-        run.manifest |= {"pools": pools._asdict(), "workers": workers, "shards": config.rounds}
+        run.manifest |= {"pools": pools._asdict(), "workers": workers, "shards": config.rounds, "status": "running"}
         transfer = start_store(run.storage, config.max_staleness)
         task = Task(
-            storage=run.storage, transfer=transfer, loss=config.loss, rounds=config.rounds, pretrain_epochs=pretrain,
-            epochs_per_round=per_round, online=config.online, patience=config.patience, calibrate=config.calibrate,
-            max_staleness=config.max_staleness, limit=config.stall_timeout,
+            driver=uuid.uuid4().hex, storage=run.storage, transfer=transfer, loss=config.loss, rounds=config.rounds,
+            pretrain_epochs=pretrain, epochs_per_round=per_round, online=config.online, patience=config.patience,
+            calibrate=config.calibrate, max_staleness=config.max_staleness, limit=config.stall_timeout,
             options=TrainingOptions(
                 batch_size=config.batch_size, learning_rate=config.learning_rate, seed=config.seed,
                 threads=run.manifest["threads"],
@@ -231,9 +233,30 @@ def _rounds(config: TrainConfig, plan: Plan, run: Run, reporter: Reporter) -> No
         )  # fmt: skip
         fit = _Fit(task, workers, pools)
         try:
-            _drive(config, plan, run, pools, transfer, fit, done, reporter)
+            with _resumable(run):
+                _drive(config, plan, run, pools, transfer, fit, done, reporter)
         finally:
             fit.leave()
+
+
+@contextmanager
+def _resumable(run: Run) -> Iterator[None]:
+    """What ends training is kept in the manifest, and told with how to go on."""
+    try:
+        yield
+    except (RunError, OSError) as error:
+        failure = str(error)
+        if isinstance(error, OSError):
+            if (reason := refusal(error)) is None:
+                raise
+            failure = f"cannot write to {run.storage.location}: {reason}"
+        with suppress(EpidaError):  # the manifest may be on the disk that is full
+            run.save(status="failed", failure=failure)
+        if "--max-rejected" in failure:
+            raise
+        raise RunError(
+            f"{failure}. Finished rounds are kept in {run.storage.location}; run the same command again to resume"
+        ) from error
 
 
 def _resources(config: TrainConfig) -> tuple[int, Pools]:
@@ -255,9 +278,7 @@ class _Fit:
         os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")
         self._folder = tempfile.TemporaryDirectory(prefix="epida-train-")
         self.error: BaseException | None = None
-        self._storage = task.storage
-        if self._storage.exists(FAILURE):
-            self._storage.remove(FAILURE)
+        self._storage, self._driver = task.storage, task.driver
         gpu = pools.scorer_gpus > 0
         trainer = ray.train.torch.TorchTrainer(
             _loop,
@@ -266,7 +287,7 @@ class _Fit:
                 num_workers=workers, use_gpu=gpu, resources_per_worker={"CPU": 1, "GPU": 0.5} if gpu else {"CPU": 1}
             ),
             run_config=ray.train.RunConfig(
-                name=f"epida-{uuid.uuid4().hex}",
+                name=f"epida-{task.driver}",
                 storage_path=self._folder.name,
                 failure_config=ray.train.FailureConfig(max_failures=MAX_FAILURES),
             ),
@@ -287,7 +308,10 @@ class _Fit:
     def check(self) -> None:
         """Raise what ended training, if anything did."""
         if self._storage.exists(FAILURE):
-            raise RunError(self._storage.read(FAILURE).decode())
+            told = json.loads(self._storage.read(FAILURE))
+            if told["driver"] == self._driver:
+                self._storage.remove(FAILURE)
+                raise RunError(told["reason"])
         if self.error is not None:
             raise RunError(f"training failed: {cause(self.error)}")
 
@@ -349,7 +373,12 @@ def _drive(
             newest = _report(run, tracker, reporter)
             if newest is not None and newest["stopped"]:
                 break
+        seen, deadline = -1, 0.0
         while fit.running:
+            if (rounds := run.manifest.get("rounds_done", 0)) != seen:
+                seen, deadline = rounds, time.monotonic() + config.stall_timeout
+            if time.monotonic() > deadline:
+                raise RunError(f"training did not end a round within {config.stall_timeout:.0f} s")
             fit.wait_briefly()
             _report(run, tracker, reporter)
         fit.check()
@@ -364,7 +393,7 @@ def _wait_for(version: int, transfer: StoreTransfer, fit: _Fit, limit: float) ->
         try:
             if ray.get(transfer.store.has.remote(version), timeout=60):
                 return True
-        except ray.exceptions.RayActorError:
+        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
             pass
         if not fit.running:
             fit.check()
@@ -488,6 +517,7 @@ def _finish(config: TrainConfig, run: Run, reporter: Reporter) -> None:
         seconds.update(
             {k: v for k, v in line["seconds"].items() if k in ("generate", "score", "select", "write", "train")}
         )
+    run.storage.remove_unfinished()
     run.save(
         status="finished", finished=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), model_digest=model_digest,
         best={"round": found.facts["best_round"], **best}, test=test, seconds=dict(seconds), reasons={},

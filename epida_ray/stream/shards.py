@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import functools
 import gc
 import json
 import logging
-import os
 import queue
 import sys
 import tempfile
@@ -28,8 +26,8 @@ from epida_ray.errors import RunError
 from epida_ray.inputs import Plan, Shard, ShardReader
 from epida_ray.run import COUNTS_KEY
 from epida_ray.sample import Rejected, Sample, sample_seeds
-from epida_ray.storage import Storage
-from epida_ray.stream.cluster import FINISH_SHARE, Pools, silence_ray_data
+from epida_ray.storage import Storage, refusal
+from epida_ray.stream.cluster import FINISH_SHARE, ITEMS, Pools, silence_ray_data
 
 if TYPE_CHECKING:
     from epida_ray.classify import Classifier
@@ -246,9 +244,10 @@ def finish(block: pa.Table, job: Job, weights_version: int = 0) -> dict[str, lis
     try:
         counts = _finish(block, Work.of(block), job, weights_version)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+        if (reason := refusal(error)) is None:
             raise
-        counts = {"error": f"cannot write to {job.storage.location}: {os.strerror(error.errno)}"}
+        node = ray.util.get_node_ip_address()
+        counts = {"error": f"cannot write to {job.storage.location} on the node {node}: {reason}"}
     return {"counts": [json.dumps(counts)]}
 
 
@@ -501,7 +500,7 @@ def bounded(items: Iterator[Any], limit: float, what: str = "shard") -> Iterator
         except BaseException as error:
             results.put(error)
 
-    threading.Thread(target=pull, daemon=True, name="epida-items").start()
+    threading.Thread(target=pull, daemon=True, name=ITEMS).start()
 
     def arrivals() -> Iterator[Any]:
         while True:

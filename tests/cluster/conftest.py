@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cluster.jobs import write_folder
 from tests.cluster.processes import TALLY
+
+
+@pytest.fixture(scope="session")
+def job_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The inputs of all jobs and the undisturbed runs, which are the same on every cluster."""
+    folder = tmp_path_factory.mktemp("jobs")
+    write_folder(folder)
+    return folder
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

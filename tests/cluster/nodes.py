@@ -14,34 +14,70 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
-from tests.cluster.processes import TALLY
+from tests.cluster.processes import TALLY, children
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 600.0
 
 
 class Node:
-    """One `ray start --block` and all that it started."""
+    """A machine with `ray start --block` and all that it started."""
 
-    def __init__(self, address: str, isolated: bool, process: subprocess.Popen[bytes]) -> None:
+    process: subprocess.Popen[bytes]
+
+    def __init__(self, address: str, cpus: int, network: Network, namespace: str | None) -> None:
         self.address = address
-        self.isolated = isolated
-        self.process = process
+        self.cpus = cpus
+        self.namespace = namespace
+        self._network = network
 
     @property
     def inside(self) -> list[str]:
         """What to put before a command that is to run on this node."""
-        if not self.isolated:
+        if self.namespace is None:
             return []
+        deadline = time.monotonic() + LIMIT
         while not (first := psutil.Process(self.process.pid).children()) or not first[0].children():
+            assert time.monotonic() < deadline, f"the node {self.address} does not start"
             time.sleep(0.1)
         return ["nsenter", "--target", str(first[0].pid), "--net", "--mount", "--pid"]
+
+    @property
+    def up(self) -> bool:
+        return self.process.poll() is None
+
+    def runs(self, title: str) -> bool:
+        """Whether a process whose title has these words is on it."""
+        return self.up and bool(children(self.process.pid, title))
+
+    def cut_off(self) -> None:
+        """From now on it reaches no other node and none reaches it; its disks stay."""
+        assert self.namespace is not None
+        TALLY.kills["partition"] += 1
+        self._network.unplug(self.namespace)
+
+    def heal(self) -> None:
+        assert self.namespace is not None
+        self._network.plug_in(self.namespace)
+
+    @contextmanager
+    def full_disk(self, folder: Path) -> Iterator[None]:
+        """For the length of the block nothing fits into this folder on this node, and what is there is hidden."""
+        if self.namespace is None:
+            pytest.skip("nodes that share their disks cannot have a full one of their own")
+        subprocess.run([*self.inside, "mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", str(folder)], check=True)
+        try:
+            yield
+        finally:
+            subprocess.run([*self.inside, "umount", "--lazy", str(folder)], check=True)
 
     def lose(self) -> None:
         """End it as losing the machine would."""
@@ -89,18 +125,20 @@ class Network:
                 if psutil.pid_exists(pid):
                     psutil.Process(pid).kill()
             _run("ip", "netns", "del", namespace)
-            _run("ip", "link", "del", namespace.replace("n", "v"))
+            _run("ip", "link", "del", _link(namespace))
         _run("ip", "link", "del", self.name)
 
     def add(self) -> tuple[str, str]:
         """One more namespace, and its address."""
         number = len(self.namespaces) + 1
-        namespace, outer = f"{self.name}n{number}", f"{self.name}v{number}"
+        namespace = f"{self.name}n{number}"
+        outer = _link(namespace)
         address = f"{self.subnet}.{number}"
         _run("ip", "netns", "add", namespace, check=True)
         self.namespaces.append(namespace)
         _run("ip", "link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", namespace, check=True)
-        _run("ip", "link", "set", outer, "master", self.name, "up", check=True)
+        self.plug_in(namespace)
+        _run("ip", "link", "set", outer, "up", check=True)
         _run("ip", "-n", namespace, "addr", "add", f"{address}/24", "dev", "eth0", check=True)
         for device in ("lo", "eth0"):
             _run("ip", "-n", namespace, "link", "set", device, "up", check=True)
@@ -108,27 +146,37 @@ class Network:
         _run("ip", "-n", namespace, "route", "add", "default", "via", f"{self.subnet}.254", check=True)
         return namespace, address
 
+    def plug_in(self, namespace: str) -> None:
+        _run("ip", "link", "set", _link(namespace), "master", self.name, check=True)
+
+    def unplug(self, namespace: str) -> None:
+        _run("ip", "link", "set", _link(namespace), "nomaster", check=True)
+
 
 class Nodes:
     """A head and workers, with token authentication as in cluster.yaml. Use as a context manager."""
 
-    def __init__(self, cpus: Sequence[int]) -> None:
-        """`cpus` of the head and of each worker."""
+    def __init__(self, cpus: Sequence[int], **environment: str) -> None:
+        """`cpus` of the head and of each worker, and what to set for all of them."""
         self.network = Network()
         self.isolated = Network.possible()
         self.temporary = Path("/tmp") / self.network.name
         self.nodes: list[Node] = []
         self._cpus = list(cpus)
-        self.environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | {
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
-            "OMP_NUM_THREADS": "1",
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN": secrets.token_hex(32),
-            "RAY_JOB_STOP_WAIT_TIME_S": "60",
-            "RAY_worker_niceness": "0",
-        }
+        self.environment = (
+            {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+            | {
+                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+                "PYTHONPATH": str(ROOT),
+                "OMP_NUM_THREADS": "1",
+                "RAY_USAGE_STATS_ENABLED": "0",
+                "RAY_AUTH_MODE": "token",
+                "RAY_AUTH_TOKEN": secrets.token_hex(32),
+                "RAY_JOB_STOP_WAIT_TIME_S": "60",
+                "RAY_worker_niceness": "0",
+            }
+            | environment
+        )
 
     def __enter__(self) -> Nodes:
         try:
@@ -149,38 +197,51 @@ class Nodes:
         for folder in (self.temporary, *map(self.temporary.with_name, self.network.namespaces)):
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _address(self) -> tuple[str, list[str]]:
-        if not self.isolated:
-            return f"127.0.0.{len(self.nodes) + 1}", []
-        namespace, address = self.network.add()
-        # A driver takes the first node whose processes it sees to be its own, and finds it through the temporary
-        # directory: so each node must see its own of both, and no others. The shell buries orphans, as init would.
-        private = self.temporary.with_name(namespace)
-        for folder in (private, self.temporary):
-            folder.mkdir(exist_ok=True)
-        script = f'mount --bind {private} {self.temporary} && "$@"; exit $?'
-        apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script, "sh"]
-        return address, ["ip", "netns", "exec", namespace, *apart]
+    @property
+    def workers(self) -> list[Node]:
+        return [node for node in self.nodes[1:] if node.up]
+
+    def worker_with(self, title: str) -> Node:
+        """The first worker that a process with these words in its title is on."""
+        return next(node for node in self.workers if node.runs(title))
 
     def add(self, cpus: int) -> Node:
         """One more node, ready for work; the first is the head."""
-        address, prefix = self._address()
-        if self.nodes:
-            how = ["--address", f"{self.nodes[0].address}:6379"]
+        if self.isolated:
+            namespace, address = self.network.add()
+            node = Node(address, cpus, self.network, namespace)
         else:
-            how = ["--head", "--port", "6379", "--temp-dir", str(self.temporary), "--dashboard-host", address]
-        process = subprocess.Popen(
+            node = Node(f"127.0.0.{len(self.nodes) + 1}", cpus, self.network, None)
+        self.nodes.append(node)
+        self.start_ray(node)
+        return node
+
+    def start_ray(self, node: Node) -> None:
+        """On a new node, or on one that was lost."""
+        prefix: list[str] = []
+        if node.namespace is not None:
+            # A driver takes the first node whose processes it sees to be its own, and finds it through the temporary
+            # directory: so each node must see its own of both, and no others. The shell buries orphans, as init would.
+            private = self.temporary.with_name(node.namespace)
+            for folder in (private, self.temporary):
+                folder.mkdir(exist_ok=True)
+            script = f'mount --bind {private} {self.temporary} && "$@"; exit $?'
+            apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script, "sh"]
+            prefix = ["ip", "netns", "exec", node.namespace, *apart]
+        if node is self.nodes[0]:
+            how = ["--head", "--port", "6379", "--temp-dir", str(self.temporary), "--dashboard-host", node.address]
+        else:
+            how = ["--address", f"{self.nodes[0].address}:6379"]
+        node.process = subprocess.Popen(
             [
-                *prefix, "ray", "start", *how, "--node-ip-address", address, "--num-cpus", str(cpus),
+                *prefix, "ray", "start", *how, "--node-ip-address", node.address, "--num-cpus", str(node.cpus),
                 "--object-store-memory", "200000000", "--block",
             ],
             env=self.environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        self.nodes.append(Node(address, self.isolated, process))
-        self.wait_for(sum(node.process.poll() is None for node in self.nodes))
-        return self.nodes[-1]
+        self.wait_for(1 + len(self.workers))
 
     def wait_for(self, count: int) -> None:
         """Until `count` nodes are alive and jobs are taken."""
@@ -239,6 +300,11 @@ while True:
             stderr=subprocess.STDOUT,
             text=True,
         )
+
+
+def _link(namespace: str) -> str:
+    """The end of a namespace's cable that is at the bridge."""
+    return namespace.replace("n", "v")
 
 
 def _run(*command: str, check: bool = False) -> subprocess.CompletedProcess[str]:

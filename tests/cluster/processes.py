@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -95,18 +96,29 @@ def wait_until(process: subprocess.Popen[str], what: str, condition: Callable[[]
         time.sleep(0.005)
 
 
-def kill_child(process: subprocess.Popen[str], title: str) -> bool:
-    """kill -9 one of the Ray processes below `process` whose title has these words; False when there is none."""
+def children(pid: int, title: str) -> list[psutil.Process]:
+    """The processes below this one whose title has these words."""
+    found = []
     try:
-        children = psutil.Process(process.pid).children(recursive=True)
+        below = psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
-        return False
-    for child in children:
+        return []
+    for child in below:
         try:
             if title in " ".join(child.cmdline()):
-                child.kill()
-                TALLY.kills[title.strip("_").lower()] += 1
-                return True
+                found.append(child)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def kill_child(process: subprocess.Popen[str], title: str) -> bool:
+    """kill -9 one of the Ray processes below `process` whose title has these words; False when there is none."""
+    for child in children(process.pid, title):
+        try:
+            child.kill()
+            TALLY.kills[title.strip("_").lower()] += 1
+            return True
         except psutil.NoSuchProcess:
             continue
     return False
@@ -133,6 +145,13 @@ def content(run: Path, *parts: str) -> dict[str, str]:
     folders = [run / part for part in parts] or [run]
     files = [p for folder in folders for p in folder.rglob("*") if p.is_file() and p.name != "manifest.json"]
     return {p.relative_to(run).as_posix(): sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+def trained(run: Path, rounds: int) -> dict[str, str]:
+    """The model and the rows of a finished training run, which has each round once."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in lines] == list(range(rounds + 1))
+    return content(run, "model", "augmented")
 
 
 def count_rows(run: Path, samples: int | None = None) -> None:

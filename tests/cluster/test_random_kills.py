@@ -9,10 +9,19 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
-from tests.cluster.processes import TALLY, content, epida, finish, kill_child, running, wait_until, write_corpus
+from tests.cluster.processes import (
+    TALLY,
+    children,
+    content,
+    epida,
+    finish,
+    kill_child,
+    running,
+    wait_until,
+    write_corpus,
+)
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1800)]
 
@@ -38,14 +47,6 @@ def train(folder: Path, name: str) -> list[str]:
     )  # fmt: skip
 
 
-def is_there(pid: int, title: str) -> bool:
-    try:
-        children = psutil.Process(pid).children(recursive=True)
-        return any(title in " ".join(child.cmdline()) for child in children)
-    except psutil.NoSuchProcess:
-        return False
-
-
 def disturb(
     process: subprocess.Popen[str], kinds: tuple[str, ...], pause: float, moments: random.Random, until: int
 ) -> bool:
@@ -58,7 +59,7 @@ def disturb(
         if kind == "driver":
             time.sleep(moments.uniform(0.0, 20.0))
             return process.poll() is None
-        wait_until(process, kind, lambda kind=kind: process.poll() is not None or is_there(process.pid, kind))
+        wait_until(process, kind, lambda kind=kind: process.poll() is not None or bool(children(process.pid, kind)))
         time.sleep(moments.uniform(0.0, pause))
         kill_child(process, kind)
     return False

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from tests.cluster.processes import epida, finish, kill_child, running, wait_until
+from tests.cluster.processes import epida, finish, kill_child, running, trained, wait_until, write_corpus
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1500)]
 
@@ -20,13 +17,7 @@ ROUNDS = 6
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("train")
-    words = ["green", "river", "quick", "stone", "letter", "yellow", "market", "window", "winter", "garden", "bright"]
-    texts = [
-        " ".join(words[(i * 7 + j * (i % 5 + 1)) % 11] for j in range(8 + i % 9)) + (" please" if i % 2 else " now")
-        for i in range(400)
-    ]
-    labels = ["ask" if i % 2 else "tell" for i in range(400)]
-    pq.write_table(pa.table({"text": texts, "label": labels}), folder / "in.parquet")
+    write_corpus(folder / "in.parquet", 400, shortest=8)
     for workers in (0, 1):
         with running(command(folder, f"undisturbed{workers}", workers)) as process:
             finish(process)
@@ -47,21 +38,7 @@ def rounds_done(folder: Path, name: str) -> int:
 
 
 def check_equal(folder: Path, name: str, workers: int) -> None:
-    lines = [json.loads(line) for line in (folder / name / "metrics.jsonl").read_text().splitlines()]
-    assert [line["round"] for line in lines] == list(range(ROUNDS + 1))
-    expected, found = (
-        {
-            str(p.relative_to(folder / run)): p.read_bytes()
-            for part in ("model", "augmented")
-            for p in files(folder / run / part)
-        }
-        for run in (f"undisturbed{workers}", name)
-    )
-    assert expected == found
-
-
-def files(folder: Path) -> list[Path]:
-    return [p for p in folder.rglob("*") if p.is_file()]
+    assert trained(folder / name, ROUNDS) == trained(folder / f"undisturbed{workers}", ROUNDS)
 
 
 @pytest.mark.parametrize("title", ["GenerateAhead", "Scorer", "RayTrainWorker", "_Store"])
