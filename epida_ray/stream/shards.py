@@ -13,7 +13,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -430,12 +431,14 @@ def write_rejected(storage: Storage, name: str, rows: list[tuple[str, str, str, 
 
 
 def data_context() -> ray.data.DataContext:
-    """Ray Data's settings here: a shard stays one block, and our own progress instead of its."""
+    """Ray Data's settings here: a shard stays one block, no actor is ended for being idle, our own progress."""
     silence_ray_data(logging.ERROR)
     context = ray.data.DataContext.get_current().copy()
     context.enable_progress_bars = False
     context.target_max_block_size = None
     context.raise_original_map_exception = True
+    # An actor that waits a moment for the stage before it is needed again, and costs seconds to start.
+    context.autoscaling_config = replace(context.autoscaling_config, actor_pool_util_downscaling_threshold=-1.0)
     return context
 
 
@@ -479,12 +482,13 @@ def run_shards(
         else:
             data = stage(data, score, pools.scorers, pools.scorer_cpus)
         batches = data.iter_batches(batch_size=None, prefetch_batches=0, batch_format="pyarrow")
-    for batch in bounded(iter(batches), stall_timeout):
-        for value in batch["counts"].to_pylist():
-            counts = json.loads(value)
-            if "error" in counts:
-                raise RunError(counts["error"])
-            yield counts
+    # Not one more than there are: the end of the stream comes when Ray Data has ended its actors, a second later.
+    results = (value for batch in bounded(iter(batches), stall_timeout) for value in batch["counts"].to_pylist())
+    for value in islice(results, len(items)):
+        counts = json.loads(value)
+        if "error" in counts:
+            raise RunError(counts["error"])
+        yield counts
 
 
 def bounded(items: Iterator[Any], limit: float, what: str = "shard") -> Iterator[Any]:
