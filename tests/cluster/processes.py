@@ -88,8 +88,11 @@ def finish(process: subprocess.Popen[str], status: int = 0) -> str:
 def wait_until(process: subprocess.Popen[str], what: str, condition: Callable[[], bool]) -> None:
     """Until the condition holds, while the process lives."""
     deadline = time.monotonic() + LIMIT
-    while not condition():
-        assert process.poll() is None, f"ended before {what}: {process.communicate()[0]}"
+    while True:
+        ended = process.poll() is not None  # before the condition, which may come true with the end
+        if condition():
+            return
+        assert not ended, f"ended before {what}: {process.communicate()[0]}"
         if time.monotonic() > deadline:
             TALLY.hangs += 1
             pytest.fail(f"not within {LIMIT} s: {what}")
