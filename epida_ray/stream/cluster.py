@@ -63,7 +63,7 @@ def connected(address: str | None) -> Iterator[None]:
 def _stop_ray_data() -> None:
     """Threads that work on after their Ray has ended would end this process, and what it has to say would be lost."""
     running: list[Any] = [t for t in threading.enumerate() if t.name.startswith("StreamingExecutor")]
-    stopping = [threading.Thread(target=t.shutdown, kwargs={"force": True}, daemon=True) for t in running]
+    stopping = [threading.Thread(target=t.shutdown, kwargs={"force": False}, daemon=True) for t in running]
     for thread in stopping:
         thread.start()
     deadline = time.monotonic() + STOP_LIMIT
