@@ -128,7 +128,7 @@ def _key_value(pair: str) -> tuple[str, Any]:
     key, equals, value = pair.partition("=")
     if not equals:
         raise RequestError(f"{pair!r} is not KEY=VALUE")
-    return key.strip().replace("-", "_"), yaml.safe_load(value)
+    return key.strip(), yaml.safe_load(value)
 
 
 @app.command()

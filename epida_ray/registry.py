@@ -44,9 +44,10 @@ class Registry:
         try:
             return factory(*first, **arguments)
         except TypeError as error:
-            if arguments and "argument" in str(error):
-                raise RequestError(f"{self.kind} {name!r} does not take these arguments: {error}") from error
-            raise
+            if "argument" not in str(error):
+                raise
+            wrong = "does not take these arguments" if arguments else "needs arguments"
+            raise RequestError(f"{self.kind} {name!r} {wrong}: {error}") from error
 
     def listing(self) -> list[Listing]:
         rows = [

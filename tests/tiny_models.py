@@ -3,6 +3,7 @@
 import importlib.util
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 # fmt: off
@@ -44,8 +45,17 @@ def masked_model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def causal_model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    size = {"n_positions": 512, "n_embd": 32, "n_layer": 1, "n_head": 2}
-    return tiny(tmp_path_factory.mktemp("tiny-gpt2"), "GPT2LMHeadModel", "GPT2Config", size, end="[SEP]")
+    size = {"n_positions": 512, "n_embd": 32, "n_layer": 1, "n_head": 2, "eos_token_id": 3, "bos_token_id": 2}
+    folder = tiny(tmp_path_factory.mktemp("tiny-gpt2"), "GPT2LMHeadModel", "GPT2Config", size, end="[SEP]")
+    import torch
+    import transformers
+
+    network = transformers.GPT2LMHeadModel.from_pretrained(folder)
+    with torch.no_grad():  # so that answers end, after some ten words
+        network.transformer.ln_f.bias.fill_(1.0)
+        network.transformer.wte.weight[3] = np.log(len(network.transformer.wte.weight) / 10) / 32
+    network.save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

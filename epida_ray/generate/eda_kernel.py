@@ -18,7 +18,7 @@ DONE, NO_WORD, NO_OPERATION, NOTHING_NEW = range(4)
 PIECE, LEAD, CORE, TAIL, STUB, STUB_SIZE, SYNONYMS, COUNT, INSERTIONS, SPACE = range(10)
 
 _SEARCH = 400_000
-"""Bytes that the search for the last distinct candidates may build for one sample."""
+"""About how many bytes the search for the last distinct candidates may build for one sample."""
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -194,6 +194,7 @@ def rewrite(  # type: ignore[no-untyped-def]
         room = size + ids.size + (max(replaced, inserted) + 1) * (longest_word + 1) + 8
         if at + n * room > out.size:
             return s, at
+        cost = size + ids.size + 64  # not `room`, which grows with the words of samples met before
         last = cores[words - 1]
         state[0] = seeds[s]
         at_original = at
@@ -274,7 +275,7 @@ def rewrite(  # type: ignore[no-untyped-def]
                     if edits == words:
                         mode[cores[_draw(state, words)]] = -1
             else:
-                spent += room
+                spent += cost
                 if spent > _SEARCH:
                     break
                 # Synonyms, swaps and insertions one by one, then runs of deletions, then any set of them.
@@ -306,7 +307,7 @@ def rewrite(  # type: ignore[no-untyped-def]
                             chosen[1] = cores[b]
                             edits = 2
                         else:
-                            spent -= room
+                            spent -= cost
                     else:
                         rest -= words * words
                 if shares[INSERT] > 0 and operation < 0 and richer:
@@ -334,7 +335,7 @@ def rewrite(  # type: ignore[no-untyped-def]
                                 mode[chosen[k]] = DELETE
                             edits = length
                         else:
-                            spent -= room
+                            spent -= cost
                     else:
                         rest -= words * (words - 1)
                         if words < 20 and rest < (1 << words) - 2:

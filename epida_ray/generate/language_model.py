@@ -102,6 +102,8 @@ def _local(model: str, temperature: float, top_p: float) -> Write:
         network, tokenizer = load(model, "AutoModelForCausalLM")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
+    last = network.generation_config.eos_token_id
+    ends = {tokenizer.pad_token_id, *(last if isinstance(last, list) else [last])}
 
     def write(prompt: str, text: str, count: int, seed: int) -> list[str]:
         if tokenizer.chat_template:
@@ -110,6 +112,9 @@ def _local(model: str, temperature: float, top_p: float) -> Write:
         asked = tokenizer(prompt, return_tensors="pt", add_special_tokens=not tokenizer.chat_template)["input_ids"]
         asked = asked.to(network.device)
         size = asked.shape[1]
+        room = getattr(network.config, "max_position_embeddings", 2048) - size
+        if room < 1:
+            raise ValueError(f"the prompt has {size} tokens, more than the model reads")
         with seeded(seed), torch.inference_mode():
             read = network(asked[:, :-1], use_cache=True).past_key_values if size > 1 else DynamicCache()
             read.batch_repeat_interleave(count)  # the prompt is read once for all answers
@@ -120,11 +125,15 @@ def _local(model: str, temperature: float, top_p: float) -> Write:
                 do_sample=True,
                 temperature=temperature,
                 top_p=top_p,
-                max_new_tokens=min(128, 24 + 2 * len(tokenizer(text)["input_ids"])),
+                max_new_tokens=min(room, 24 + 2 * len(tokenizer(text)["input_ids"])),
                 pad_token_id=tokenizer.pad_token_id,
             )
-        answers: list[str] = tokenizer.batch_decode(made[:, size:], skip_special_tokens=True)
-        return answers
+        answers = tokenizer.batch_decode(made[:, size:], skip_special_tokens=True)
+        # of an answer that was cut off, whole lines will do
+        return [
+            answer if last in ends else answer.rpartition("\n")[0]
+            for answer, last in zip(answers, made[:, -1].tolist(), strict=True)
+        ]
 
     return write
 

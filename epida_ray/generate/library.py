@@ -25,10 +25,13 @@ def seeded(seed: int) -> Iterator[None]:
     numpy_state = np.random.get_state()
     torch = sys.modules.get("torch")
     torch_state = torch.get_rng_state() if torch else None
+    gpu_state = torch.cuda.get_rng_state() if torch and torch.cuda.is_initialized() else None
     random.seed(seed)
     np.random.seed(seed & 0xFFFFFFFF)
     if torch:
         torch.random.default_generator.manual_seed(seed & 0x7FFFFFFFFFFFFFFF)
+        if gpu_state is not None:
+            torch.cuda.manual_seed(seed & 0x7FFFFFFFFFFFFFFF)
     try:
         yield
     finally:
@@ -36,6 +39,8 @@ def seeded(seed: int) -> Iterator[None]:
         np.random.set_state(numpy_state)
         if torch:
             torch.set_rng_state(torch_state)
+            if gpu_state is not None:
+                torch.cuda.set_rng_state(gpu_state)
 
 
 def remembered(function: Callable[..., Any], size: int) -> Callable[..., list[Any]]:

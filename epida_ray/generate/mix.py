@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
@@ -45,21 +46,24 @@ class Mix:
         collectors = [Collector(sample, n) for sample in samples]
         reasons: list[list[str]] = [[] for _ in samples]
         shares = [self._shares(n, seed) for seed in seeds]
+        # All samples are asked for the most that one could need: what a part makes may depend on how many it is asked for.
+        total = sum(self._proportions.values())
+        most = {name: math.ceil(n * proportion / total) for name, proportion in self._proportions.items()}
         for _ in range(2):  # the second time around, whoever can makes up for a shortfall
             for name, part in self._parts.items():
                 asked = [i for i, c in enumerate(collectors) if not c.full and shares[i][name]]
                 if not asked:
                     continue
-                most = max(shares[i][name] for i in asked)
                 own_seeds = [_seed(seeds[i], name) for i in asked]
-                answers = part.generate([samples[i] for i in asked], most, own_seeds)
+                answers = part.generate([samples[i] for i in asked], most[name], own_seeds)
                 for i, answer in zip(asked, answers, strict=True):
                     if isinstance(answer, Rejected):
                         reasons[i].append(f"{name}: {answer.reason}")
                         continue
                     for text, operation in list(zip(*answer, strict=True))[: shares[i][name]]:
                         collectors[i].add(text, f"{name}/{operation}")
-            shares = [dict.fromkeys(self._parts, n) for _ in samples]
+            most = dict.fromkeys(self._parts, n)
+            shares = [most] * len(samples)
         return [
             collector.answer() if collector.texts or not why else Rejected("; ".join(dict.fromkeys(why)))
             for collector, why in zip(collectors, reasons, strict=True)

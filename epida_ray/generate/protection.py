@@ -14,7 +14,10 @@ _TOKEN = regex.compile(rf"(?V1){NO_SPACES}|[\w--{NO_SPACES}]+|[^\w\s]")
 
 
 def protect(texts: Sequence[str], phrases: Sequence[str]) -> list[tuple[Span, ...]]:
-    """For each text the spans of these words and phrases, in any case and with any white space between their words."""
+    """For each text the spans of these words and phrases, in any case and with any white space between their words.
+
+    Phrases that overlap become one span.
+    """
     by_first = _index(tuple(phrases))
     return [_spans(text, by_first) for text in texts]
 
@@ -31,13 +34,13 @@ def _index(phrases: tuple[str, ...]) -> dict[str, list[list[str]]]:
 def _spans(text: str, by_first: dict[str, list[list[str]]]) -> tuple[Span, ...]:
     places = [match.span() for match in _TOKEN.finditer(text)]
     tokens = [text[a:b].lower() for a, b in places]
-    spans = []
-    i = 0
-    while i < len(tokens):
-        for phrase in by_first.get(tokens[i], ()):
+    spans: list[Span] = []
+    for i, token in enumerate(tokens):
+        for phrase in by_first.get(token, ()):
             if tokens[i : i + len(phrase)] == phrase:
-                spans.append((places[i][0], places[i + len(phrase) - 1][1]))
-                i += len(phrase) - 1
+                start, end = places[i][0], places[i + len(phrase) - 1][1]
+                if spans and start < spans[-1][1]:
+                    start, end = spans[-1][0], max(end, spans.pop()[1])
+                spans.append((start, end))
                 break
-        i += 1
     return tuple(spans)

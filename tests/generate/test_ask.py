@@ -142,3 +142,5 @@ def test_protected_phrases_are_found_whole_and_in_any_case() -> None:
 
 def test_the_longest_phrase_wins() -> None:
     assert protect(["new york city hall"], ["new york", "new york city"]) == [((0, 13),)]
+    assert protect(["new york city hall"], ["new york", "york city"]) == [((0, 13),)]
+    assert protect(["new york city hall"], ["york city hall", "york city", "city"]) == [((4, 18),)]

@@ -235,6 +235,8 @@ def test_another_process_with_another_hash_seed_gives_the_same() -> None:
         ("textattack:CLAREAugmenter", {}),
         ("textattack-attack:NoSuchAttack", {}),
         ("cwe", {"model": "/no/such/folder"}),
+        ("cwe", {}),
+        ("masked-lm", {}),
         ("masked-lm", {"model": "/no/such/folder"}),
         ("masked-lm", {"model": "x", "action": "delete"}),
         ("back-translation", {"engine": "none"}),

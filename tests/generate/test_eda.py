@@ -210,6 +210,13 @@ def test_a_sample_depends_on_its_seed_alone() -> None:
     assert EDA_DEFAULT.generate(samples, 9, [seed + 1 for seed in seeds]) != together
 
 
+def test_what_was_read_before_does_not_matter() -> None:
+    samples = [Sample(str(i), " ".join(["zzz"] * 45)) for i in range(20)]
+    used = EDA()
+    used.generate([Sample("a", "an extraordinarily long sentence about a train station in the big city")], 9, [1])
+    assert used.generate(samples, 9, range(20)) == EDA().generate(samples, 9, range(20))
+
+
 def test_the_hash_seed_does_not_matter() -> None:
     code = (
         "from epida_ray.generate.eda import EDA\nfrom epida_ray.sample import Sample\n"

@@ -1,10 +1,11 @@
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
 from epida_ray.errors import RequestError
 from epida_ray.generate import GENERATORS
-from epida_ray.sample import Rejected, Sample
+from epida_ray.sample import Candidates, Rejected, Sample
 
 SAMPLES = [Sample(str(i), f"big dogs number {i} ran home in the early morning") for i in range(40)]
 
@@ -22,6 +23,20 @@ def test_a_part_that_falls_short_is_made_up_for() -> None:
     mix = GENERATORS.create("mix", synonym=1, aeda=1)
     (answer,) = mix.generate([Sample("a", "zzz qqq")], 6, [1])
     assert [operation.split("/")[0] for operation in answer.operations] == ["aeda"] * 6
+
+
+class Counting:
+    """Its candidates depend on how many it is asked for, as those of many libraries do."""
+
+    def generate(self, samples: Sequence[Sample], n: int, seeds: Sequence[int]) -> list[Candidates]:
+        return [Candidates([f"{s.text} {i} of {n}" for i in range(n)], ["count"] * n) for s in samples]
+
+
+def test_a_sample_does_not_depend_on_its_batch() -> None:
+    """Five candidates of two parts: one of them makes three, and which is drawn for each sample."""
+    mix = GENERATORS.create("mix", eda=1, **{"tests.generate.test_mix:Counting": 1})
+    together = mix.generate(SAMPLES, 5, range(40))
+    assert together == [mix.generate([sample], 5, [seed])[0] for seed, sample in enumerate(SAMPLES)]
 
 
 def test_the_reasons_of_all_parts_are_given() -> None:
