@@ -137,12 +137,6 @@ def test_options_of_the_command_line():
     assert {(t.dataset, t.size) for t in find("k").trials(options)} == {("trec", "1%"), ("agnews", "60")}
     wrongs = ({"protocol": "x"}, {"seeds": 0}, {"quick": True, "full": True}, {"settings": ["trec"]})
     for wrong in (*wrongs, {"generator_args": {"a": 1}}):
-        {"protocol": "x"},
-        {"seeds": 0},
-        {"quick": True, "full": True},
-        {"settings": ["trec"]},
-        {"generator_args": {"a": 1}},
-    ):
         with pytest.raises(RequestError):
             make_options(**wrong)
 
