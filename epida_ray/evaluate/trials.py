@@ -191,7 +191,8 @@ def run_trial(trial: Trial, data: Dataset, oracle: dict[str, NDArray[Any]] | Non
         "rounds": history,
     }
     if kept is not None:
-        out |= {name: float(np.mean([r[name] for r in history])) for name in ("flips", "mirror", "extreme")}
+        told = ("flips",) if method.select == "random" else ("flips", "mirror", "extreme")  # chance gives no scores
+        out |= {name: float(np.mean([r[name] for r in history])) for name in told}
         out |= _measure(trial, data, train, source, learner.classifier, kept, oracle)
     return out | {"seconds": time.perf_counter() - started}
 
