@@ -308,6 +308,7 @@ def _formula(options: Options) -> tuple[list[Method], tuple[Column, ...]]:
         for qua in quas
     ]
     each += [Method("cem-agreement", select="cem-agreement"), Method("rem", select="rem")]
+    each += [Method(f"{s}, judged by others", select=s, judge="others") for s in ("rem+cem", "cem-agreement", "rem")]
     return [NONE, RANDOM, *(each[::4] if options.quick else each)], MAIN
 
 
@@ -527,7 +528,12 @@ EXPERIMENTS: dict[str, Experiment] = {
             "formula",
             "REM and CEM as printed and as in the authors' code, with and without the original in the pool",
             _formula,
-            notes=("Not in the paper.", _MIRROR),
+            notes=(
+                "Not in the paper.",
+                "judged by others: by a classifier that was pre-trained on the half of the samples that the judged "
+                "one is not in.",
+                _MIRROR,
+            ),
             extra=("flips", "mirror", "extreme"),
         ),
     )

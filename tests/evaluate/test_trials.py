@@ -9,7 +9,7 @@ from epida_ray.classify import CLASSIFIERS
 from epida_ray.errors import RequestError, RunError
 from epida_ray.evaluate.data import Dataset, Split, load_directory
 from epida_ray.evaluate.experiments import EXPERIMENTS, Options, ablation_rows, find, make_options
-from epida_ray.evaluate.trials import NONE, Budget, Method, Trial, _measure, _mirror, _Source, run_trial
+from epida_ray.evaluate.trials import NONE, Budget, Method, Trial, _halves, _measure, _mirror, _Source, run_trial
 from epida_ray.select import Selection
 
 WORDS = {"food": "bread soup apple cake rice bean salt cheese", "sport": "goal team ball race match coach run score"}
@@ -111,6 +111,15 @@ def test_the_speed_of_rewrites_by_chance_is_the_generators(data):
     kept = source.keep(Slow(), 1)
     found = _measure(trial, data, data.train, source, Slow(), kept, None)
     assert found["kept_per_second"] > found["kept"] / 0.2
+
+
+def test_others_judge_what_they_have_not_seen(data):
+    trial = Trial("toy", "100%", 0, Method("e", judge="others"), budget=QUICK)
+    judges = _halves(trial, data, data.train)
+    assert (judges[0][1] ^ judges[1][1]).all() and 0.4 < judges[0][1].mean() < 0.6
+    own, others = (run_trial(replace(trial, size="25%", method=replace(trial.method, judge=j)), data)
+                   for j in ("self", "others"))  # fmt: skip
+    assert own["rounds"][0]["s_div"] != others["rounds"][0]["s_div"]
 
 
 def test_every_experiment_has_trials():
