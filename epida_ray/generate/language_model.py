@@ -55,6 +55,7 @@ class LanguageModel:
         if not temperature > 0 or not 0 < top_p <= 1:
             raise RequestError("temperature is above 0 and top_p above 0 and up to 1")
         self._operation = mode
+        self._instructions = _runs(self._prompt.replace("{text}", " ").replace("{label}", " "))
         if endpoint:
             self._write = _asked(endpoint, model, temperature, top_p)
         else:
@@ -72,8 +73,10 @@ class LanguageModel:
             answers = self._write(prompt, sample.text, n + 1, seed)
         except (OSError, ValueError, KeyError) as error:
             return Rejected(f"the language model gave no answer: {type(error).__name__}: {str(error)[:200]}")
-        for answer in answers:
-            collector.add(cleaned(answer), self._operation)
+        for answer in map(cleaned, answers):
+            # a small model repeats what it was told, or says the label, where it should rewrite
+            if answer.casefold() != sample.label.casefold() and not self._instructions & _runs(answer):
+                collector.add(answer, self._operation)
         return collector.answer()
 
 
@@ -85,6 +88,12 @@ def cleaned(answer: str) -> str:
         if len(line) > 2 and line[0] == opening and line[-1] == closing:
             line = line[1:-1].strip()
     return line
+
+
+def _runs(text: str) -> set[tuple[str, ...]]:
+    """All runs of four words."""
+    words = re.findall(r"\w+", text.casefold())
+    return set(zip(words, words[1:], words[2:], words[3:], strict=False))
 
 
 def _local(model: str, temperature: float, top_p: float) -> Write:

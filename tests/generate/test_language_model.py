@@ -26,12 +26,14 @@ def test_answers_are_cleaned(answer: str, text: str) -> None:
 
 def test_an_endpoint_is_asked_with_the_label_in_the_prompt() -> None:
     asked = []
+    echoes = ["Cards", 'It is an example of "cards" and must stay one.']
 
     class Server(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             asked.append(body)
-            choices = [{"message": {"content": f"answer {i}"}} for i in range(body["n"])]
+            answers = [*echoes, *(f"answer {i}" for i in range(body["n"]))]
+            choices = [{"message": {"content": answer}} for answer in answers]
             data = json.dumps({"choices": choices}).encode()
             self.send_response(200)
             self.end_headers()
