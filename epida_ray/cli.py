@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from epida_ray.config import AugmentConfig, TrainConfig, make_config, read_config
+from epida_ray.config import AugmentConfig, MethodConfig, TrainConfig, make_config, read_config
 from epida_ray.errors import EpidaError, RequestError
 from epida_ray.progress import Reporter
 
@@ -31,7 +31,7 @@ PANELS = {
     "Input": ("text_column", "label_column", "id_column", "encoding", "labels"),
     "Method": (
         "generator", "generator_args", "language", "protect", "classifier", "classifier_args", "trust_pickle",
-        "train", "train_rows", "m", "k",
+        "trust_code", "train", "train_rows", "m", "k",
         "select", "combine", "alpha", "normalize", "seed",
     ),
     "Training": (
@@ -41,6 +41,11 @@ PANELS = {
     "Output": ("output", "with_originals", "candidates"),
     "Where and how": ("address", "generators", "scorers", "max_rejected", "generator_timeout", "stall_timeout"),
 }  # fmt: skip
+
+TrustCode = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help=f"{MethodConfig.model_fields['trust_code'].description} May be repeated."),
+]
 
 
 def _with_options(model: type[BaseModel], argument: str) -> Any:
@@ -86,6 +91,9 @@ def _parameter(name: str, info: FieldInfo, positional: bool) -> inspect.Paramete
     elif name.endswith("_args"):
         flags, type_, default = [flag.removesuffix("s")], list[str], []
         options |= {"metavar": "KEY=VALUE", "help": f"{info.description} May be repeated."}
+    elif name == "trust_code":
+        flags, type_, default = [flag], list[str], []
+        options |= {"metavar": "NAME", "help": f"{info.description} May be repeated."}
     elif name == "labels":
         flags, type_, default = [flag], str | None, None
     elif name == "protect":
@@ -181,12 +189,13 @@ def evaluate(
     text_column: Annotated[str, typer.Option(help="Column with the text.")] = "text",
     label_column: Annotated[str, typer.Option(help="Column with the label.")] = "label",
     encoding: Annotated[str, typer.Option(help="Encoding of CSV, TSV and JSONL files.")] = "utf-8",
+    trust_code: TrustCode = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Accuracy, macro-F1 and the scores of each class of a model on a labelled file."""
     from epida_ray.evaluate.models import evaluate_model
 
-    result = evaluate_model(model, file, text_column, label_column, encoding)
+    result = evaluate_model(model, file, text_column, label_column, encoding, trust_code or ())
     if as_json:
         typer.echo(json.dumps(result))
         return
@@ -212,6 +221,7 @@ def preview(
     ] = None,
     language: Annotated[str | None, typer.Option(help="Language of the text; by default the generator's.")] = None,
     classifier: Annotated[str | None, typer.Option(metavar="DIR", help="Saved model that judges the rewrites.")] = None,
+    trust_code: TrustCode = None,
     label: Annotated[str | None, typer.Option(help="The text's label, with --classifier.")] = None,
     m: Annotated[int, typer.Option("-m", min=1, help="Rewrites to keep.")] = 3,
     k: Annotated[int, typer.Option("-k", min=1, help="Amplification: K·m rewrites are made.")] = 3,
@@ -231,6 +241,7 @@ def preview(
     shown = make_preview(
         text, generator=generator, generator_args=dict(_key_value(pair) for pair in generator_arg or ()),
         language=language, classifier=classifier, label=label, m=m, k=k, select=select, seed=seed,
+        trust_code=tuple(trust_code or ()),
     )  # fmt: skip
     scored = shown.scores is not None
     table = Table(
@@ -350,11 +361,14 @@ def reproduce(
 
 
 @app.command()
-def report(directory: Annotated[str, typer.Argument(metavar="DIR", help="Directory of a run.")]) -> None:
+def report(
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="Directory of a run.")],
+    trust_code: TrustCode = None,
+) -> None:
     """Write DIR/report.html, which shows a run of augment, train or reproduce without a network."""
     from epida_ray.evaluate.report import write_report
 
-    typer.echo(write_report(directory))
+    typer.echo(write_report(directory, trust_code or ()))
 
 
 @app.command()

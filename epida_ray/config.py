@@ -13,7 +13,17 @@ from epida_ray.errors import RequestError
 C = TypeVar("C", bound=BaseModel)
 
 EXECUTION_OPTIONS = frozenset(
-    {"output", "address", "generators", "scorers", "max_rejected", "generator_timeout", "stall_timeout", "threads"}
+    {
+        "output",
+        "address",
+        "generators",
+        "scorers",
+        "max_rejected",
+        "generator_timeout",
+        "stall_timeout",
+        "threads",
+        "trust_code",
+    }
 )
 """Options that say where and how fast, not what: a run may be resumed with other values of these."""
 
@@ -37,6 +47,9 @@ class MethodConfig(BaseModel):
     classifier: str = Field("cnn", description="Name of a classifier to train first, or a directory with a saved one.")
     classifier_args: dict[str, Any] = Field({}, description="Arguments of the classifier.")
     trust_pickle: bool = Field(False, description="Load a joblib pipeline, which may run any code.")
+    trust_code: tuple[str, ...] = Field(
+        (), description="Code that a saved model may run: MODULE:CLASS of your own, or a type in a skops file."
+    )
     m: int = Field(3, ge=1, le=1000, description="Rewrites to keep for each sample.")
     k: int = Field(3, ge=1, le=1000, description="Amplification: K·m candidates are made for each sample.")
     select: str = Field("rem+cem", description="How candidates are judged: DIV+QUA, one of them, or random.")
@@ -80,7 +93,14 @@ class MethodConfig(BaseModel):
 
     def classifier_options(self) -> dict[str, Any]:
         """What the classifier is made with."""
-        return self.classifier_args | ({"trust_pickle": True} if self.trust_pickle else {})
+        options = self.classifier_args | ({"trust_pickle": True} if self.trust_pickle else {})
+        return options | ({"trust": self.trusted()} if self.classifier.startswith("sklearn:") else {})
+
+    def trusted(self) -> tuple[str, ...]:
+        """What the request itself names, and a model's directory may therefore run."""
+        types = self.classifier_args.get("trust", ())
+        own = () if Path(self.classifier).is_dir() else (self.classifier,)
+        return (*own, *self.trust_code, *(types if isinstance(types, list | tuple) else [str(types)]))
 
     def result_options(self) -> dict[str, Any]:
         """The options that change results, as plain JSON; files are left out, their content counts, and so is the

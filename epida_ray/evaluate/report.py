@@ -37,10 +37,10 @@ MAP_ORIGINALS = 100
 """Originals in the map of hidden states; what was kept of them comes on top."""
 
 
-def write_report(directory: str) -> str:
+def write_report(directory: str, trust_code: Sequence[str] = ()) -> str:
     """Write DIR/report.html and return where it is."""
     storage = Storage(directory)
-    page = render(report_data(storage))
+    page = render(report_data(storage, trust_code))
     storage.write("report.html", page.encode("utf-8", "replace"))
     return f"{storage.location}/report.html"
 
@@ -56,7 +56,7 @@ def render(data: dict[str, Any]) -> str:
     return re.sub(r"\{\{(STYLE|SCRIPT|DATA)\}\}", lambda match: parts[match[1]], page)
 
 
-def report_data(storage: Storage) -> dict[str, Any]:
+def report_data(storage: Storage, trust_code: Sequence[str] = ()) -> dict[str, Any]:
     """All that the page shows, as plain JSON."""
     manifest = read_manifest(storage)
     kept = _read(storage, "augmented", MAX_ROWS)
@@ -80,7 +80,8 @@ def report_data(storage: Storage) -> dict[str, Any]:
         )
         data["scatter"] = _scatter(source, candidates is not None)
         data["examples"] = _examples(source)
-        data["map"] = _map(storage, source, candidates is not None, int(manifest.get("asked", {}).get("m", 3)))
+        m = int(manifest.get("asked", {}).get("m", 3))
+        data["map"] = _map(storage, source, candidates is not None, m, trust_code)
     if manifest["kind"] == "reproduce":
         data |= _experiment(storage)
     return data
@@ -230,7 +231,7 @@ def mark_words(source: str, text: str) -> list[tuple[str, int]]:
     return pieces
 
 
-def _map(storage: Storage, table: pa.Table, with_dropped: bool, m: int) -> dict[str, Any]:
+def _map(storage: Storage, table: pa.Table, with_dropped: bool, m: int, trust_code: Sequence[str]) -> dict[str, Any]:
     """Hidden states of originals and of what was kept, on a plane; with candidates, by REM alone and CEM alone too."""
     if not storage.exists("model/config.json"):
         return {"missing": "The run has no model whose hidden states could be shown."}
@@ -240,7 +241,10 @@ def _map(storage: Storage, table: pa.Table, with_dropped: bool, m: int) -> dict[
         return {"missing": "The map of hidden states needs scikit-learn: pip install 'epida-ray[report]'."}
     from epida_ray.classify import load
 
-    classifier = load(storage.local_copy("model"))
+    try:
+        classifier = load(storage.local_copy("model"), trust=trust_code)
+    except RequestError as error:
+        return {"missing": f"The run's classifier cannot be loaded: {error}."}
     if not hasattr(classifier, "embed"):
         return {"missing": "The run's classifier does not give hidden states."}
     groups = list(_groups(table))
