@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from epida_ray.config import AugmentConfig, MethodConfig, TrainConfig, make_config, read_config
 from epida_ray.errors import EpidaError, RequestError
-from epida_ray.progress import Reporter
+from epida_ray.progress import MESSAGE, Reporter, plain_console, printable
 
 app = typer.Typer(
     name="epida",
@@ -136,7 +136,10 @@ def _key_value(pair: str) -> tuple[str, Any]:
     key, equals, value = pair.partition("=")
     if not equals:
         raise RequestError(f"{pair!r} is not KEY=VALUE")
-    return key.strip(), yaml.safe_load(value)
+    try:
+        return key.strip(), yaml.safe_load(value)
+    except (yaml.YAMLError, ValueError) as error:  # the second for a date such as 2020-13-45
+        raise RequestError(f"the value of {pair!r} cannot be read as YAML: {error}") from error
 
 
 @app.command()
@@ -199,17 +202,18 @@ def evaluate(
     if as_json:
         typer.echo(json.dumps(result))
         return
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("class", "precision", "recall", "F1", "rows")
     for label, one in result["per_class"].items():
-        table.add_row(label, *(f"{one[k]:.3f}" for k in ("precision", "recall", "f1")), f"{one['support']:,}")
-    console = Console()
+        table.add_row(
+            printable(label), *(f"{one[k]:.3f}" for k in ("precision", "recall", "f1")), f"{one['support']:,}"
+        )
+    console = plain_console()
     console.print(table)
     console.print(f"accuracy {result['accuracy']:.4f}, macro-F1 {result['macro_f1']:.4f}, {result['rows']:,} rows")
     if result["rejected"]:
-        console.print(f"{result['rejected']:,} rows left out: {result['reason']}", markup=False)
+        console.print(printable(f"{result['rejected']:,} rows left out: {result['reason']}", MESSAGE))
 
 
 @app.command()
@@ -232,11 +236,9 @@ def preview(
 
     With a classifier and the label also the scores and the picks.
     """
-    from rich.console import Console
     from rich.table import Table
 
     from epida_ray.preview import preview as make_preview
-    from epida_ray.progress import printable
 
     shown = make_preview(
         text, generator=generator, generator_args=dict(_key_value(pair) for pair in generator_arg or ()),
@@ -248,11 +250,11 @@ def preview(
         *(["kept"] if scored else []), "candidate", "made by", *(["s_div", "s_qua", "s_tot"] if scored else [])
     )
     for number, (candidate, operation) in enumerate(zip(shown.texts, shown.operations, strict=True)):
-        cells = [printable(candidate, 200), operation]
+        cells = [printable(candidate, 200), printable(operation)]
         if shown.scores is not None:
             cells = ["✓" if number in shown.kept else "", *cells, *(f"{s:.2f}" for s in shown.scores[number])]
         table.add_row(*cells)
-    Console().print(table)
+    plain_console().print(table)
 
 
 @app.command("list")
@@ -260,7 +262,6 @@ def list_plugins(
     kind: Annotated[str, typer.Argument(metavar="generators|classifiers|selectors", help="What to list.")],
 ) -> None:
     """What can be named with --generator, --classifier and --select, and what is missing for it."""
-    from rich.console import Console
     from rich.table import Table
 
     from epida_ray.classify import CLASSIFIERS
@@ -272,8 +273,8 @@ def list_plugins(
         raise RequestError(f"epida list takes {', '.join(registries)}, not {kind!r}")
     table = Table("name", "what it is", "")
     for row in registries[kind].listing():
-        table.add_row(row.name, row.summary, row.missing or "ready")
-    Console().print(table)
+        table.add_row(*(printable(cell, 200) for cell in (row.name, row.summary, row.missing or "ready")))
+    plain_console().print(table)
 
 
 @app.command()
@@ -295,11 +296,18 @@ def status(directory: Annotated[str, typer.Argument(metavar="DIR", help="Directo
     from epida_ray.stream.offline import summary
 
     manifest = read_manifest(Storage(directory))
-    typer.echo(f"{manifest['kind']}: {manifest['status']}, started {manifest['started']}")
-    if "done" in manifest:
-        typer.echo(f"{manifest['done']['shards']:,} of {manifest['shards']:,} shards")
-        for line in summary(manifest):
-            typer.echo(line)
+    lines = [f"{manifest['kind']}: {manifest['status']}, started {manifest['started']}"]
+    if manifest["kind"] == "train":
+        rounds = max(0, manifest.get("rounds_done", 0) - 1)  # the first is the pre-training
+        lines.append(f"{rounds:,} of {manifest['asked']['rounds']:,} rounds")
+        if best := manifest.get("best"):
+            lines.append(f"best round {best['round']}: dev macro-F1 {best['macro_f1']:.4f}")
+    elif "done" in manifest:
+        lines.append(f"{manifest['done']['shards']:,} of {manifest['shards']:,} shards")
+    if manifest.get("done", {}).get("rows"):
+        lines += summary(manifest)
+    for line in lines:
+        typer.echo(printable(line, MESSAGE))
 
 
 @app.command()
@@ -386,7 +394,7 @@ _USAGE_ERRORS = typer.BadParameter.__mro__[1:3]
 
 
 def fail(message: str, status: int) -> NoReturn:
-    print(f"epida: {message}", file=sys.stderr)
+    print(printable(f"epida: {message}", MESSAGE), file=sys.stderr)
     raise SystemExit(status)
 
 

@@ -161,7 +161,7 @@ def read_config(path: str) -> dict[str, Any]:
     """Options from a YAML file, by the names of the command line (dashes or underscores)."""
     try:
         loaded = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+    except (OSError, yaml.YAMLError, ValueError) as error:
         raise RequestError(f"--config {path}: {' '.join(str(error).split())}") from error
     if not isinstance(loaded, dict):
         raise RequestError(f"--config {path}: a mapping of option names to values is expected")
