@@ -346,6 +346,9 @@ def reproduce(
     steps: Annotated[int | None, typer.Option(help="Steps of training; by default the classifier's.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="By default the classifier's.")] = None,
     address: Annotated[str | None, typer.Option(help="Ray to run on: local, auto or HOST:PORT.")] = None,
+    stall_timeout: Annotated[
+        float, typer.Option(min=1, help="Longest wait, in seconds, for a trial to end before the command gives up.")
+    ] = 7200,
 ) -> None:
     """One table or figure of the paper, on its data or on your own, with the paper's numbers beside it."""
     from epida_ray.evaluate.experiments import EXPERIMENTS, make_options
@@ -361,10 +364,13 @@ def reproduce(
         settings=setting or (), clean=clean, steps=steps, learning_rate=learning_rate,
         classifier_args=dict(_key_value(pair) for pair in classifier_arg or ()),
     )  # fmt: skip
+    from epida_ray.storage import Storage
     from epida_ray.stream.experiments import reproduce as run_experiment
 
-    folder = run_experiment(name, data_dir, output, options, address=address, reporter=Reporter())
-    typer.echo((folder / "table.md").read_text(encoding="utf-8"))
+    folder = run_experiment(
+        name, data_dir, output, options, address=address, reporter=Reporter(), stall_timeout=stall_timeout
+    )
+    typer.echo(Storage(folder).read("table.md").decode())
     typer.echo(f"results: {folder}; `epida report {folder}` shows them in a browser")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import ray
+from ray.exceptions import RayError
 from rich.console import Console
 from rich.table import Table
 
@@ -22,6 +23,7 @@ from epida_ray.evaluate.trials import NONE, Budget, Method, Trial, run_trial
 from epida_ray.progress import Reporter, plain_console, printable
 from epida_ray.stream.cluster import connected
 from epida_ray.stream.offline import augment, summary
+from epida_ray.stream.shards import cause
 
 SEEDS = 5
 SIZE = "10%"
@@ -97,7 +99,10 @@ def _compare(data: Dataset, reporter: Reporter) -> dict[str, list[float]]:
                 raise RunError(f"no trial ended within {TRIAL_LIMIT:.0f} s; {len(pending)} are left")
             for reference in ready:
                 trial = pending.pop(reference)
-                scores[trial.method.name, trial.seed] = ray.get(reference, timeout=60)
+                try:
+                    scores[trial.method.name, trial.seed] = ray.get(reference, timeout=60)
+                except RayError as error:
+                    raise RunError(f"a trial failed: {cause(error)}") from error
                 tracker.update(len(scores))
     return {method.name: [scores[method.name, seed] for seed in range(SEEDS)] for method in METHODS}
 
