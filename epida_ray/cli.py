@@ -24,7 +24,7 @@ app = typer.Typer(
     "keep the best m.",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 
 PANELS = {
@@ -48,7 +48,7 @@ TrustCode = Annotated[
 ]
 
 
-def _with_options(model: type[BaseModel], argument: str) -> Any:
+def _with_options(model: type[BaseModel], metavar: str) -> Any:
     """A decorator: the function takes `values`, a dict of what was given for the model's fields, on top of its own."""
 
     def decorate(function: Any) -> Any:
@@ -64,7 +64,9 @@ def _with_options(model: type[BaseModel], argument: str) -> Any:
 
         own_parameters = [name for name in inspect.signature(function, eval_str=True).parameters if name != "values"]
         parameters = [inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
-        parameters += [_parameter(name, info, name == argument) for name, info in model.model_fields.items()]
+        parameters += [
+            _parameter(name, info, metavar if name == "input" else "") for name, info in model.model_fields.items()
+        ]
         parameters += [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.name != "values"]
         parameters.sort(key=lambda p: p.default is not inspect.Parameter.empty)
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -76,10 +78,10 @@ def _with_options(model: type[BaseModel], argument: str) -> Any:
     return decorate
 
 
-def _parameter(name: str, info: FieldInfo, positional: bool) -> inspect.Parameter:
+def _parameter(name: str, info: FieldInfo, positional: str) -> inspect.Parameter:
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     if positional:
-        annotation = Annotated[str, typer.Argument(metavar=name.upper(), help=info.description, show_default=False)]
+        annotation = Annotated[str, typer.Argument(metavar=positional, help=info.description, show_default=False)]
         return inspect.Parameter(name, kind, annotation=annotation)
     flag = "--" + name.replace("_", "-")
     panel = next((title for title, names in PANELS.items() if name in names), None)
@@ -106,7 +108,7 @@ def _parameter(name: str, info: FieldInfo, positional: bool) -> inspect.Paramete
         flags = [flag]
     if name == "output":
         flags, type_ = [flag, "-o"], str | None
-        options["metavar"] = "DIR"
+        options |= {"metavar": "DIR", "help": f"{info.description} Needed, here or in --config."}
     return inspect.Parameter(name, kind, annotation=Annotated[type_, typer.Option(*flags, **options)], default=default)
 
 
@@ -143,10 +145,13 @@ def _key_value(pair: str) -> tuple[str, Any]:
 
 
 @app.command()
-@_with_options(AugmentConfig, "input")
+@_with_options(AugmentConfig, "INPUT")
 def augment(
     values: dict[str, Any],
-    config: Annotated[str | None, typer.Option(metavar="FILE", help="YAML file with options.")] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="YAML file with options by these names; those given here go before."),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
 ) -> None:
     """Make a larger and better training set from a labelled corpus of any size.
@@ -166,10 +171,13 @@ def augment(
 
 
 @app.command()
-@_with_options(TrainConfig, "input")
+@_with_options(TrainConfig, "TRAIN")
 def train(
     values: dict[str, Any],
-    config: Annotated[str | None, typer.Option(metavar="FILE", help="YAML file with options.")] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="YAML file with options by these names; those given here go before."),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
 ) -> None:
     """Train a classifier that chooses its own training data while it learns.
@@ -218,7 +226,7 @@ def evaluate(
 
 @app.command()
 def preview(
-    text: Annotated[str, typer.Argument(help="The text to rewrite.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to rewrite.")],
     generator: Annotated[str, typer.Option(help="What rewrites it; see `epida list generators`.")] = "eda",
     generator_arg: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Argument of the generator. May be repeated.")
@@ -226,10 +234,10 @@ def preview(
     language: Annotated[str | None, typer.Option(help="Language of the text; by default the generator's.")] = None,
     classifier: Annotated[str | None, typer.Option(metavar="DIR", help="Saved model that judges the rewrites.")] = None,
     trust_code: TrustCode = None,
-    label: Annotated[str | None, typer.Option(help="The text's label, with --classifier.")] = None,
+    label: Annotated[str | None, typer.Option(help="The text's label, needed with --classifier.")] = None,
     m: Annotated[int, typer.Option("-m", min=1, help="Rewrites to keep.")] = 3,
     k: Annotated[int, typer.Option("-k", min=1, help="Amplification: K·m rewrites are made.")] = 3,
-    select: Annotated[str, typer.Option(help="How candidates are judged.")] = "rem+cem",
+    select: Annotated[str, typer.Option(help="How candidates are judged; see `epida list selectors`.")] = "rem+cem",
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same rewrites.")] = 0,
 ) -> None:
     """What a generator does to a sentence, before anyone starts a large job.
@@ -279,7 +287,10 @@ def list_plugins(
 
 @app.command()
 def doctor(
-    address: Annotated[str | None, typer.Option(help="Ray to look at: local, auto or HOST:PORT.")] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(help="Ray to look at: local, auto or HOST:PORT; by default $RAY_ADDRESS, else a local one."),
+    ] = None,
 ) -> None:
     """What is installed, what can be scheduled, what is missing and how to get it."""
     from epida_ray.stream.doctor import examine
@@ -331,7 +342,7 @@ def reproduce(
     data_dir: Annotated[str | None, typer.Option(metavar="D", help="Has DATASET/train.* and test.* in it.")] = None,
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="DIR", help="Tables go to DIR/NAME.")] = None,
     quick: Annotated[bool, typer.Option(help="The shape of the answer in minutes: 2 seeds, little training.")] = False,
-    full: Annotated[bool, typer.Option(help="The whole grid.")] = False,
+    full: Annotated[bool, typer.Option(help="More generators and sizes, in experiments that have them.")] = False,
     seeds: Annotated[int, typer.Option(help="How many seeds, from 0 on.")] = 5,
     protocol: Annotated[str, typer.Option(help="dev, or paper: the best test score, as the authors select.")] = "dev",
     classifier: Annotated[str, typer.Option(help="See `epida list classifiers`.")] = "cnn",
@@ -345,7 +356,10 @@ def reproduce(
     clean: Annotated[bool, typer.Option(help="Clean the texts as the paper does.")] = False,
     steps: Annotated[int | None, typer.Option(help="Steps of training; by default the classifier's.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="By default the classifier's.")] = None,
-    address: Annotated[str | None, typer.Option(help="Ray to run on: local, auto or HOST:PORT.")] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(help="Ray to run on: local, auto or HOST:PORT; by default $RAY_ADDRESS, else a local one."),
+    ] = None,
     stall_timeout: Annotated[
         float, typer.Option(min=1, help="Longest wait, in seconds, for a trial to end before the command gives up.")
     ] = 7200,

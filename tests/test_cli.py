@@ -190,6 +190,13 @@ def test_status_of_training_counts_rounds(
     assert out.splitlines()[1] == said and "shards" not in out and "\x1b" not in out
 
 
+def test_help_names_what_is_needed() -> None:
+    shown = " ".join(epida("train", "--help").stdout.split())
+    assert (
+        "[OPTIONS] {TRAIN}" in shown and "Needed, here or in --config" in shown and "by default $RAY_ADDRESS" in shown
+    )
+
+
 def test_preview_and_list() -> None:
     shown = epida("preview", "Please send the blue kettle back")
     assert shown.returncode == 0 and shown.stdout.count("│") >= 9
