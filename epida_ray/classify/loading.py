@@ -46,7 +46,7 @@ def load(directory: Path, labels: Sequence[str] | None, trust: Sequence[str]) ->
                     f"the model in {directory} would run {name}; if that is code of yours, add --trust-code {name}"
                 )
             classifier = Own.load(directory, config, CLASSIFIERS.find(name)[0])
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RequestError(f"{directory / saving.CONFIG} is not complete: {type(error).__name__} {error}") from error
     if labels is not None and set(labels) != set(classifier.labels):
         theirs, ours = ", ".join(classifier.labels), ", ".join(labels)

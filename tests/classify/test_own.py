@@ -42,6 +42,12 @@ def test_a_saved_model_runs_only_what_is_trusted_by_name(tmp_path, monkeypatch):
     assert load(tmp_path).labels == LABELS
 
 
+def test_a_config_that_no_classifier_wrote_is_one_line(tmp_path):
+    (tmp_path / "config.json").write_text('{"classifier": "minilm"}')
+    with pytest.raises(RequestError, match=r"config\.json is not complete"):
+        load(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("name", "match"), [("wrong_shape", r"\(2, 7\) where \(2, 2\)"), ("not_probabilities", "must sum to 1")]
 )
