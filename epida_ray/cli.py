@@ -350,8 +350,12 @@ def reproduce(
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Arguments of the classifier. May be repeated.")
     ] = None,
     generator: Annotated[list[str] | None, typer.Option(help="See `epida list generators`. May be repeated.")] = None,
+    generator_arg: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Arguments of the generators. May be repeated.")
+    ] = None,
     setting: Annotated[
-        list[str] | None, typer.Option(metavar="DATASET:SIZE", help="Such as trec:1% or mine:60. May be repeated.")
+        list[str] | None,
+        typer.Option(metavar="DATASET:SIZE", help="Such as trec:1%, mine:60 or hub:ag_news:60. May be repeated."),
     ] = None,
     clean: Annotated[bool, typer.Option(help="Clean the texts as the paper does.")] = False,
     steps: Annotated[int | None, typer.Option(help="Steps of training; by default the classifier's.")] = None,
@@ -377,6 +381,7 @@ def reproduce(
         seeds=seeds, quick=quick, full=full, protocol=protocol, classifier=classifier, generators=generator or (),
         settings=setting or (), clean=clean, steps=steps, learning_rate=learning_rate,
         classifier_args=dict(_key_value(pair) for pair in classifier_arg or ()),
+        generator_args=dict(_key_value(pair) for pair in generator_arg or ()),
     )  # fmt: skip
     from epida_ray.storage import Storage
     from epida_ray.stream.experiments import reproduce as run_experiment

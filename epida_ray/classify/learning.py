@@ -13,7 +13,6 @@ from epida_ray.classify.training import (
     Loss,
     Trainer,
     TrainingOptions,
-    dev_score,
     make_groups,
     steps_per_epoch,
 )
@@ -81,8 +80,8 @@ class FittedLearner:
     def train(self, kept: Kept | None, loss: Loss, epochs: int) -> EpochLoss:
         texts, y, weights = list(self.texts), list(self.y), [1.0] * len(self.texts)
         if kept is not None and loss != "original":
-            if loss == "augmented":
-                weights = [0.0 if some else 1.0 for some in kept]
+            if loss == "augmented" and any(kept):
+                weights = [0.0] * len(self.texts)
             for number, some in enumerate(kept):
                 texts += some
                 y += [self.y[number]] * len(some)
@@ -93,8 +92,11 @@ class FittedLearner:
             self.classifier.fit(
                 [texts[i] for i in chosen], np.array(y)[chosen], np.array(weights, np.float32)[chosen], self.seed
             )
-        value = dev_score(self.classifier, self.texts, self.y).loss
-        return EpochLoss(value, value, 0.0)
+        p = self.classifier.predict_proba(texts)[np.arange(len(y)), y].astype(np.float64)
+        losses = -np.log(np.maximum(p, 1e-10)) * weights / max(1, len(self.texts))
+        originals = float(losses[: len(self.texts)].sum())
+        augmented = float(losses[len(self.texts) :].sum())
+        return EpochLoss(originals + augmented, originals, augmented)
 
     def epochs(self, kept: Kept | None, loss: Loss, epochs: int) -> Iterator[int]:
         """There is nothing to see before the end, so they count as one: yields their number."""

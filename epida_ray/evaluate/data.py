@@ -62,6 +62,12 @@ class Dataset:
         return Dataset(self.name, self.labels, each(self.train), each(self.test), self.dev and each(self.dev))
 
 
+def load_dataset(name: str, data_dir: str | Path) -> Dataset:
+    """`hub:NAME` from the Hugging Face hub, any other name from a folder of `data_dir`."""
+    hub = name.removeprefix("hub:")
+    return load_hub(hub) if hub != name else load_directory(name, data_dir)
+
+
 def load_directory(name: str, data_dir: str | Path) -> Dataset:
     """`data_dir/name/{train,test[,dev]}.{parquet,csv,tsv,jsonl}` with columns text and label_name or label."""
     folder = Path(data_dir) / name

@@ -209,7 +209,7 @@ if (data.scatter) {
   points.sort((a, b) => a.shape - b.shape);
   const unit = [...s.s_div, ...s.s_qua].every((v) => v >= 0 && v <= 1) ? [0, 1] : null;
   section("Diversity and quality", "scatter",
-    h("p", {}, s.with_dropped ? "Every point is a candidate; both scores are normalised within its sample." : "Only what was kept is here; run with --candidates to see what was dropped."),
+    h("p", {}, s.with_dropped ? `Every point is a candidate${s.normalized ? "; both scores are normalised within its sample" : ""}.` : "Only what was kept is here; run with --candidates to see what was dropped."),
     legend(["kept", kept], ...(s.with_dropped ? [["dropped", dropped]] : [])),
     plot("scatter-plot", points, { width: 620, height: 460, x: { name: "s_div, diversity", range: unit }, y: { name: "s_qua, quality", range: unit } }));
 }

@@ -20,9 +20,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
+import regex
 from numpy.typing import NDArray
 
-from epida_ray.errors import RequestError
+from epida_ray.errors import EpidaError, RequestError
+from epida_ray.generate.words import NO_SPACES
 from epida_ray.run import read_manifest
 from epida_ray.storage import Storage
 
@@ -60,12 +62,13 @@ def report_data(storage: Storage, trust_code: Sequence[str] = ()) -> dict[str, A
     """All that the page shows, as plain JSON."""
     manifest = read_manifest(storage)
     kept = _read(storage, "augmented", MAX_ROWS)
-    candidates = _read(storage, "candidates", MAX_POINTS)
+    candidates = _read(storage, "candidates", MAX_POINTS, whole_samples=True)
+    asked = manifest.get("asked", {})
     data: dict[str, Any] = {
         "title": f"epida {manifest['kind']}" + (f": {manifest['title']}" if "title" in manifest else ""),
         "facts": _facts(manifest),
         "command": shlex.join(map(str, manifest.get("command", ()))),
-        "asked": {k: v for k, v in manifest.get("asked", {}).items() if not isinstance(v, dict | list) or v},
+        "asked": {k: v for k, v in asked.items() if not isinstance(v, dict | list) or v},
         "versions": manifest.get("versions", {}),
         "stages": [[name, seconds] for name, seconds in manifest.get("seconds", {}).items()],
         "rounds": _rounds(storage),
@@ -78,10 +81,10 @@ def report_data(storage: Storage, trust_code: Sequence[str] = ()) -> dict[str, A
         source = (
             candidates if candidates is not None else shown.append_column("kept", pa.array(np.ones(len(shown), bool)))
         )
-        data["scatter"] = _scatter(source, candidates is not None)
+        data["scatter"] = _scatter(source, candidates is not None) | {"normalized": asked.get("normalize", True)}
         data["examples"] = _examples(source)
-        m = int(manifest.get("asked", {}).get("m", 3))
-        data["map"] = _map(storage, source, candidates is not None, m, trust_code)
+        axes = str(asked.get("select", "")).split("+") if candidates is not None else []
+        data["map"] = _map(storage, source, axes if len(axes) == 2 else [], int(asked.get("m", 3)), trust_code)
     if manifest["kind"] == "reproduce":
         data |= _experiment(storage)
     return data
@@ -109,8 +112,11 @@ def _files(storage: Storage, folder: str) -> list[str]:
     return sorted(i.path for i in infos if i.path.endswith(".parquet") and not i.base_name.startswith("."))
 
 
-def _read(storage: Storage, folder: str, limit: int) -> pa.Table | None:
-    """Up to `limit` rows of the folder's files, from the start of each and as evenly as their sizes allow."""
+def _read(storage: Storage, folder: str, limit: int, *, whole_samples: bool = False) -> pa.Table | None:
+    """Up to `limit` rows of the folder's files, from the start of each and as evenly as their sizes allow.
+
+    `whole_samples`: without the last sample of a file that is not read to its end, some of whose rows are missing.
+    """
     paths = _files(storage, folder)
     if not paths:
         return None
@@ -128,6 +134,9 @@ def _read(storage: Storage, folder: str, limit: int) -> pa.Table | None:
                 if got >= take:
                     break
             table = pa.Table.from_batches(parts).slice(0, take)
+            if whole_samples and take < rows:
+                *_, (cut, _) = _groups(table)
+                table = table.slice(0, cut)
         tables.append(table.replace_schema_metadata(None))
     return pa.concat_tables(tables, promote_options="permissive") if tables else None
 
@@ -215,15 +224,21 @@ def _examples(table: pa.Table) -> list[dict[str, Any]]:
     return examples
 
 
+_PIECE = regex.compile(rf"(?V1)\s+|{NO_SPACES}\p{{M}}*|(?:(?!{NO_SPACES})\S)+")
+"""White space, a word, or a character of a script without spaces."""
+
+
 def mark_words(source: str, text: str) -> list[tuple[str, int]]:
     """Pieces of `text` with 1 where they differ from `source`, word by word; joined they are `text`."""
-    old, new = re.split(r"(\s+)", source), re.split(r"(\s+)", text)
-    same = [False] * len(new[0::2])
-    for block in SequenceMatcher(None, old[0::2], new[0::2], autojunk=False).get_matching_blocks():
-        same[block.b : block.b + block.size] = [True] * block.size
+    old, new = (_PIECE.findall(t) for t in (source, text))
+    words = [i for i, piece in enumerate(new) if not piece.isspace()]
+    changes = set(words)
+    before = [piece for piece in old if not piece.isspace()]
+    for block in SequenceMatcher(None, before, [new[i] for i in words], autojunk=False).get_matching_blocks():
+        changes.difference_update(words[block.b : block.b + block.size])
     pieces: list[tuple[str, int]] = []
     for i, piece in enumerate(new):
-        changed = int(i % 2 == 0 and not same[i // 2] and piece != "")
+        changed = int(i in changes)
         if pieces and pieces[-1][1] == changed:
             pieces[-1] = (pieces[-1][0] + piece, changed)
         else:
@@ -231,8 +246,8 @@ def mark_words(source: str, text: str) -> list[tuple[str, int]]:
     return pieces
 
 
-def _map(storage: Storage, table: pa.Table, with_dropped: bool, m: int, trust_code: Sequence[str]) -> dict[str, Any]:
-    """Hidden states of originals and of what was kept, on a plane; with candidates, by REM alone and CEM alone too."""
+def _map(storage: Storage, table: pa.Table, axes: Sequence[str], m: int, trust_code: Sequence[str]) -> dict[str, Any]:
+    """Hidden states of originals and of what was kept, on a plane; beside it what each score alone would keep."""
     if not storage.exists("model/config.json"):
         return {"missing": "The run has no model whose hidden states could be shown."}
     try:
@@ -243,8 +258,8 @@ def _map(storage: Storage, table: pa.Table, with_dropped: bool, m: int, trust_co
 
     try:
         classifier = load(storage.local_copy("model"), trust=trust_code)
-    except RequestError as error:
-        return {"missing": f"The run's classifier cannot be loaded: {error}."}
+    except EpidaError as error:
+        return {"missing": f"The run's model cannot be used here: {error}"}
     if not hasattr(classifier, "embed"):
         return {"missing": "The run's classifier does not give hidden states."}
     groups = list(_groups(table))
@@ -252,11 +267,10 @@ def _map(storage: Storage, table: pa.Table, with_dropped: bool, m: int, trust_co
     texts: list[str] = []
     classes: list[int] = []
     names, codes = _codes(table["label"])
-    panels: dict[str, list[int]] = {"kept": []}
-    if with_dropped:
-        panels |= {"REM only": [], "CEM only": []}
+    alone = [f"{axis.upper()} only" for axis in axes]
+    panels: dict[str, list[int]] = {"kept": [], **{name: [] for name in alone}}
     all_texts, sources = ([str(t) for t in table[c].to_pylist()] for c in ("text", "source_text"))
-    kept, s_div, s_qua = (table[c].to_numpy() for c in ("kept", "s_div", "s_qua"))
+    kept, *scores = (table[c].to_numpy() for c in ("kept", "s_div", "s_qua"))
     originals: list[int] = []
     for number in chosen:
         start, end = groups[number]
@@ -264,8 +278,7 @@ def _map(storage: Storage, table: pa.Table, with_dropped: bool, m: int, trust_co
         texts.append(sources[start])
         classes.append(codes[start])
         picks = {"kept": np.flatnonzero(kept[start:end])}
-        if with_dropped:
-            picks |= {"REM only": _top(s_div[start:end], m), "CEM only": _top(s_qua[start:end], m)}
+        picks |= {name: _top(score[start:end], m) for name, score in zip(alone, scores, strict=False)}
         place: dict[int, int] = {}
         for panel, rows in picks.items():
             for row in rows.tolist():
@@ -276,7 +289,9 @@ def _map(storage: Storage, table: pa.Table, with_dropped: bool, m: int, trust_co
                 panels[panel].append(place[row])
     if len(texts) < 8:
         return {"missing": "There are too few rows for a map of hidden states."}
-    hidden = classifier.embed(texts)
+    hidden = np.asarray(classifier.embed(texts))
+    if hidden.ndim != 2 or hidden.shape[1] < 2 or not np.isfinite(hidden).all() or not np.ptp(hidden, axis=0).any():
+        return {"missing": "The classifier's hidden states are all alike; there is nothing to draw."}
     near = min(30.0, (len(texts) - 1) / 3)
     plane = TSNE(2, perplexity=near, init="pca", max_iter=600, random_state=0).fit_transform(hidden)
     return {

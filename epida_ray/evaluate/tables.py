@@ -91,6 +91,14 @@ class Results:
         seeds = sorted(a.keys() & b.keys())
         return paired_difference([a[s] for s in seeds], [b[s] for s in seeds]) if len(seeds) > 1 else None
 
+    def mean_difference(self, method: str, baseline: str, metric: str) -> str:
+        """Over the columns, each of which counts as one observation."""
+        found = [self.difference(method, baseline, column, metric) for column in self.columns]
+        means = [d.mean for d in found if d is not None]
+        if len(means) < 2:
+            return ""
+        return f"{np.mean(means):+.3f} ± {np.std(means, ddof=1) / math.sqrt(len(means)):.3f}"
+
     @property
     def baselines(self) -> list[str]:
         return [m for m in self.methods if m.startswith(BASELINES)]
@@ -101,7 +109,8 @@ def write_results(experiment: Experiment, rows: Sequence[Row], storage: Storage,
     results = Results(experiment, rows)
     storage.write(f"{experiment.name}/results.csv", csv_text(rows).encode())
     storage.write(f"{experiment.name}/table.md", markdown(results, rows[0].trial, left_out).encode())
-    draw = line_plot if experiment.lines else dot_plot
+    percents = all(size.endswith("%") for _, size in results.columns)
+    draw = line_plot if experiment.lines and percents else dot_plot
     storage.write(f"{experiment.name}/plot.svg", draw(results).encode())
 
 
@@ -160,13 +169,18 @@ def markdown(results: Results, example: Trial, left_out: dict[str, str]) -> str:
                 "",
             ]
             lines += _table(
-                ["method", *map(_title, results.columns)],
+                ["method", *map(_title, results.columns), "mean of the settings ± standard error"],
                 [
-                    [m, *(str(results.difference(m, baseline, c, e.metric) or "") for c in results.columns)]
+                    [
+                        m,
+                        *(str(results.difference(m, baseline, c, e.metric) or "") for c in results.columns),
+                        results.mean_difference(m, baseline, e.metric),
+                    ]
                     for m in others
                 ],
             )
-    notes = [*e.notes, *(f"{method} was left out: {reason}" for method, reason in left_out.items())]
+    others_paper = [f"The paper's numbers are of {e.paper_of}."] if e.paper and example.classifier != e.paper_of else []
+    notes = [*others_paper, *e.notes, *(f"{method} was left out: {reason}" for method, reason in left_out.items())]
     if notes:
         lines += ["", "## Notes", "", *(f"- {note}" for note in notes)]
     return "\n".join(lines) + "\n"
@@ -188,7 +202,8 @@ def _means(results: Results, metric: str, paper: dict[tuple[str, Column], float]
         for column in results.columns:
             values = list(results.values(method, column, metric).values())
             cell = f"{np.mean(values):.3f} ± {np.std(values, ddof=1) if len(values) > 1 else 0:.3f}" if values else ""
-            if (said := paper.get((method, column))) is not None:
+            kind = method.partition(":")[0]  # the paper names TextAttack, not its recipes
+            if (said := paper.get((method, column), paper.get((kind, column)))) is not None:
                 cell += f" (paper {said:.3f})"
             cells.append(cell)
         body.append(cells)
@@ -238,17 +253,19 @@ def line_plot(results: Results) -> str:
     e, width, height, left, top = results.experiment, 520, 320, 60, 30
     xs = [float(size.rstrip("%")) for _, size in results.columns]
     largest = max(xs)
+    points = [v for m in results.methods for c in results.columns for v in results.values(m, c, e.metric).values()]
+    low = min([0.3, *(np.floor(v * 10) / 10 for v in points)])
     marks = [f'<rect x="{left}" y="{top}" width="{width}" height="{height}" fill="none" stroke="#bbb"/>']
 
     def at(x: float, y: float) -> str:
-        return f"{left + x / largest * width:.1f} {top + (1 - (y - 0.3) / 0.7) * height:.1f}"
+        return f"{left + x / largest * width:.1f} {top + (1 - (y - low) / (1 - low)) * height:.1f}"
 
     for tick in (0.4, 0.6, 0.8, 1.0):
         marks.append(f'<path d="M{at(0, tick)}h{width}" stroke="#ddd"/>')
         marks.append(f'<text x="{left - 8}" y="{at(0, tick).split()[1]}" text-anchor="end">{tick}</text>')
     for tick in xs:
         marks.append(
-            f'<text x="{at(tick, 0.3).split()[0]}" y="{top + height + 16}" text-anchor="middle">{tick:g}</text>'
+            f'<text x="{at(tick, low).split()[0]}" y="{top + height + 16}" text-anchor="middle">{tick:g}</text>'
         )
     for i, method in enumerate(results.methods):
         color = COLORS[i % len(COLORS)]

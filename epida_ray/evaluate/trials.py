@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from epida_ray.classify.learning import FittedLearner, TorchLearner
 
 Loss = Literal["sum", "original", "augmented"]
+Judge = Literal["self", "others"]
+"""`self`: the classifier in training. `others`: for each half of the samples one that was trained on the other half."""
 Protocol = Literal["dev", "paper"]
 """`dev`: the epoch that is best on a dev split, test touched once. `paper`: the best test score over all epochs."""
 
@@ -73,6 +75,7 @@ class Method:
     online: bool = True
     pretrain: bool = True
     loss: Loss = "sum"
+    judge: Judge = "self"
 
 
 NONE = Method("none", generator=None, loss="original")
@@ -164,6 +167,8 @@ def run_trial(trial: Trial, data: Dataset, oracle: dict[str, NDArray[Any]] | Non
     method = trial.method
     source = _Source(method, train, data, trial.seed)
     first, rounds = trial.budget.epochs(len(train))
+    if method.judge == "others":
+        source.judges = _halves(trial, data, train)
     best = _Best(learner, dev if trial.protocol == "dev" else data.test, after=first)
     history: list[dict[str, Any]] = []
     kept: Kept | None = None
@@ -191,7 +196,8 @@ def run_trial(trial: Trial, data: Dataset, oracle: dict[str, NDArray[Any]] | Non
         "rounds": history,
     }
     if kept is not None:
-        out |= {name: float(np.mean([r[name] for r in history])) for name in ("flips", "mirror", "extreme")}
+        told = ("flips",) if method.select == "random" else ("flips", "mirror", "extreme")  # chance gives no scores
+        out |= {name: float(np.mean([r[name] for r in history])) for name in told}
         out |= _measure(trial, data, train, source, learner.classifier, kept, oracle)
     return out | {"seconds": time.perf_counter() - started}
 
@@ -208,6 +214,18 @@ def _learner(trial: Trial, data: Dataset, train: Split) -> TorchLearner | Fitted
     options = TrainingOptions(seed=trial.seed, batch_size=budget.batch_size, learning_rate=budget.learning_rate)
     first, rounds = budget.epochs(len(train))
     return make_learner(_classifier(trial, data), train.texts, train.labels, options, first + sum(rounds))
+
+
+def _halves(trial: Trial, data: Dataset, train: Split) -> list[tuple[Any, NDArray[np.bool_]]]:
+    """Classifiers pre-trained on one half of the samples each, and the other half, which they judge."""
+    judges = []
+    parts = split_dev(train.labels, 0.5, trial.seed)
+    for mine, others in (parts, parts[::-1]):
+        half = train.take(others)
+        learner = _learner(trial, data, half)
+        learner.train(None, "original", trial.budget.epochs(len(half))[0])
+        judges.append((learner.classifier, np.isin(np.arange(len(train)), mine)))
+    return judges
 
 
 def train_oracle(data: Dataset, trial: Trial) -> dict[str, NDArray[Any]]:
@@ -258,6 +276,8 @@ class _Source:
 
     def __init__(self, method: Method, train: Split, data: Dataset, seed: int) -> None:
         self.method, self.train, self.seed, self.labels = method, train, seed, data.labels
+        self.judges: list[tuple[Any, NDArray[np.bool_]]] = []
+        """Who judges which samples, if not the classifier in training."""
         self._samples = [Sample(str(i), t, data.labels[y]) for i, (t, y) in enumerate(zip(*train, strict=True))]
         if method.generator is None:
             return
@@ -293,8 +313,12 @@ class _Source:
             raise RunError(f"{method.generator} made no candidate for any sample: {reason}")
         generated = time.perf_counter()
         flat = [text for texts in lists for text in texts]
-        both = classifier.predict_proba([*self.train.texts, *flat])
         offsets = np.cumsum([0, *map(len, lists)])
+        texts_of = np.concatenate([np.arange(len(lists)), np.repeat(np.arange(len(lists)), np.diff(offsets))])
+        both = classifier.predict_proba([*self.train.texts, *flat])
+        for judge, samples in self.judges:
+            theirs = samples[texts_of]
+            both[theirs] = judge.predict_proba([*self.train.texts, *flat])[theirs]
         batch = ScoredBatch(
             both[len(lists) :], offsets, both[: len(lists)], self.train.labels, flat, self.train.texts,
             np.array(sample_seeds(self.seed, round_, [s.id for s in self._samples], "select", 0), np.uint64),
@@ -364,5 +388,6 @@ def _measure(
         out["distance"] = float(distance[true_label].mean()) if true_label.any() else 0.0
     if "speed" in trial.measure:
         again = source.keep(classifier, 1_000)
-        out["kept_per_second"] = sum(map(len, again.texts)) / max(1e-9, sum(again.seconds.values()))
+        needed = ("generate",) if source.method.select == "random" else tuple(again.seconds)  # chance asks nobody
+        out["kept_per_second"] = sum(map(len, again.texts)) / max(1e-9, sum(again.seconds[s] for s in needed))
     return out

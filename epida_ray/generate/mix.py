@@ -46,7 +46,7 @@ class Mix:
         collectors = [Collector(sample, n) for sample in samples]
         reasons: list[list[str]] = [[] for _ in samples]
         shares = [self._shares(n, seed) for seed in seeds]
-        # All samples are asked for the most that one could need: what a part makes may depend on how many it is asked for.
+        # Every sample is asked for the most that any could need: what a part makes may depend on that number.
         total = sum(self._proportions.values())
         most = {name: math.ceil(n * proportion / total) for name, proportion in self._proportions.items()}
         for _ in range(2):  # the second time around, whoever can makes up for a shortfall

@@ -12,7 +12,7 @@ import ray
 from ray.exceptions import RayError
 
 from epida_ray.errors import EpidaError, RequestError, RunError
-from epida_ray.evaluate.data import Dataset, load_directory
+from epida_ray.evaluate.data import Dataset, load_dataset
 from epida_ray.evaluate.experiments import Options, find
 from epida_ray.evaluate.tables import Row, write_results
 from epida_ray.evaluate.trials import Trial, run_trial, train_oracle
@@ -48,7 +48,7 @@ def reproduce(
     experiment = find(name)
     trials = experiment.trials(options)
     started = time.time()
-    data = {n: load_directory(n, data_dir) for n in dict.fromkeys(t.dataset for t in trials)}
+    data = {n: load_dataset(n, data_dir) for n in dict.fromkeys(t.dataset for t in trials)}
     digests = {n: d.digest() for n, d in data.items()}
     storage = Storage(output)
     keys = [t.fingerprint(digests[t.dataset]) for t in trials]

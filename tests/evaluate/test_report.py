@@ -97,6 +97,40 @@ def test_hidden_states_of_the_runs_own_model(tmp_path, candidates):
     }
 
 
+def asked(run: Path, **options: object) -> dict:
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["asked"] |= options
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    return report_data(Storage(str(run)))
+
+
+def test_panels_bear_the_names_of_the_scores_that_were_asked_for(tmp_path):
+    pytest.importorskip("sklearn", reason="pip install 'epida-ray[report]'")
+    run = write_run(tmp_path / "run", 12)
+    CNN(("billing", "bug"), vectors="hashed", channels=4).save(run / "model")
+    for select, names in (("ppl+cosine", ["kept", "PPL only", "COSINE only"]), ("random", ["kept"]), ("rem", ["kept"])):
+        assert [name for name, _ in asked(run, select=select)["map"]["panels"]] == names
+    assert asked(run)["scatter"]["normalized"] and not asked(run, normalize=False)["scatter"]["normalized"]
+
+
+def test_a_model_that_cannot_be_used_costs_the_map_alone(tmp_path):
+    pytest.importorskip("sklearn", reason="pip install 'epida-ray[report]'")
+    run = write_run(tmp_path / "run", 12)
+    same = CNN(("billing", "bug"), vectors="hashed", channels=4)
+    same.load_state({name: np.zeros_like(value) for name, value in same.state().items()} | {"temperature": np.ones(())})
+    same.save(run / "model")
+    assert "all alike" in report_data(Storage(str(run)))["map"]["missing"]
+    (run / "model" / "config.json").write_text('{"classifier": "nothing"}')
+    data = report_data(Storage(str(run)))
+    assert "cannot be used here" in data["map"]["missing"] and data["kept"]["text"]
+
+
+def test_examples_are_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr("epida_ray.evaluate.report.MAX_POINTS", 40)
+    data = report_data(Storage(str(write_run(tmp_path / "run", 12))))
+    assert [len(e["candidates"]) for e in data["examples"]] == [9, 9, 9, 9]
+
+
 def test_without_candidates_the_kept_are_shown(tmp_path):
     data = report_data(Storage(str(write_run(tmp_path / "run", 5, candidates=False))))
     assert data["scatter"]["kept"] == [1] * 15 and not data["scatter"]["with_dropped"]
@@ -127,6 +161,7 @@ def test_a_directory_that_is_no_run_is_refused(tmp_path):
         ("a b", "a new b", ["new"]),
         ("a b c", "c b a", ["c", "b"]),
         ("", "word", ["word"]),
+        ("我爱北京天安门", "我爱上海天安门", ["上海"]),
     ],
 )
 def test_marked_words(source, text, changed):

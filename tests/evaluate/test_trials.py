@@ -1,4 +1,5 @@
 import os
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,7 @@ from epida_ray.classify import CLASSIFIERS
 from epida_ray.errors import RequestError, RunError
 from epida_ray.evaluate.data import Dataset, Split, load_directory
 from epida_ray.evaluate.experiments import EXPERIMENTS, Options, ablation_rows, find, make_options
-from epida_ray.evaluate.trials import NONE, Budget, Method, Trial, _mirror, run_trial
+from epida_ray.evaluate.trials import NONE, Budget, Method, Trial, _halves, _measure, _mirror, _Source, run_trial
 from epida_ray.select import Selection
 
 WORDS = {"food": "bread soup apple cake rice bean salt cheese", "sport": "goal team ball race match coach run score"}
@@ -97,23 +98,54 @@ def test_a_generator_that_makes_nothing_fails_the_trial(data):
         run_trial(Trial("toy", "100%", 0, Method("epida"), budget=QUICK), empty)
 
 
+def test_the_speed_of_rewrites_by_chance_is_the_generators(data):
+    class Slow:
+        labels = data.labels
+
+        def predict_proba(self, texts):
+            time.sleep(0.2)
+            return np.full((len(texts), len(data.labels)), 1 / len(data.labels), np.float32)
+
+    trial = Trial("toy", "100%", 0, Method("r", select="random"), measure=("speed",))
+    source = _Source(trial.method, data.train, data, 0)
+    kept = source.keep(Slow(), 1)
+    found = _measure(trial, data, data.train, source, Slow(), kept, None)
+    assert found["kept_per_second"] > found["kept"] / 0.2
+
+
+def test_others_judge_what_they_have_not_seen(data):
+    trial = Trial("toy", "100%", 0, Method("e", judge="others"), budget=QUICK)
+    judges = _halves(trial, data, data.train)
+    assert (judges[0][1] ^ judges[1][1]).all() and 0.4 < judges[0][1].mean() < 0.6
+    own, others = (run_trial(replace(trial, size="25%", method=replace(trial.method, judge=j)), data)
+                   for j in ("self", "others"))  # fmt: skip
+    assert own["rounds"][0]["s_div"] != others["rounds"][0]["s_div"]
+
+
 def test_every_experiment_has_trials():
     for name, experiment in EXPERIMENTS.items():
         for options in (Options(), Options(quick=True), Options(full=True)):
             trials = experiment.trials(options)
             assert trials and len({t.fingerprint("x") for t in trials}) <= len(trials)
-        names = {t.method.name for t in experiment.trials(Options(full=True, generators=("eda", "cwe")))}
-        said = {method for method, _ in experiment.paper}
-        assert said - names <= {"EPiDA with textattack", "random back-translation"}, name
+        generators = ("eda", "cwe", "back-translation", "textattack:EasyDataAugmenter")
+        trials = experiment.trials(Options(full=True, generators=generators))
+        names = {t.method.name.partition(":")[0] if "textattack" in t.method.name else t.method.name for t in trials}
+        assert {method for method, _ in experiment.paper} <= names, name
     with pytest.raises(RequestError, match="ablation"):
         find("nothing")
 
 
 def test_options_of_the_command_line():
     options = make_options(seeds=2, settings=["trec:1%", "agnews:60"], protocol="paper")
+    assert make_options(settings=["hub:ag_news:60"]).columns == (("hub:ag_news", "60"),)
+    given = make_options(generators=["cwe"], generator_args={"model": "m"})
+    assert {t.method.generator: t.method.generator_args for t in find("sota").trials(given)} == {
+        None: {}, "cwe": {"model": "m"}, "eda": {},
+    }  # fmt: skip
     assert options.seeds == (0, 1) and options.columns == (("trec", "1%"), ("agnews", "60"))
     assert {(t.dataset, t.size) for t in find("k").trials(options)} == {("trec", "1%"), ("agnews", "60")}
-    for wrong in ({"protocol": "x"}, {"seeds": 0}, {"quick": True, "full": True}, {"settings": ["trec"]}):
+    wrongs = ({"protocol": "x"}, {"seeds": 0}, {"quick": True, "full": True}, {"settings": ["trec"]})
+    for wrong in (*wrongs, {"generator_args": {"a": 1}}):
         with pytest.raises(RequestError):
             make_options(**wrong)
 
