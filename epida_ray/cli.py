@@ -14,9 +14,9 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from epida_ray.config import AugmentConfig, TrainConfig, make_config, read_config
+from epida_ray.config import AugmentConfig, MethodConfig, TrainConfig, make_config, read_config
 from epida_ray.errors import EpidaError, RequestError
-from epida_ray.progress import Reporter
+from epida_ray.progress import MESSAGE, Reporter, plain_console, printable
 
 app = typer.Typer(
     name="epida",
@@ -24,14 +24,14 @@ app = typer.Typer(
     "keep the best m.",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 
 PANELS = {
     "Input": ("text_column", "label_column", "id_column", "encoding", "labels"),
     "Method": (
         "generator", "generator_args", "language", "protect", "classifier", "classifier_args", "trust_pickle",
-        "train", "train_rows", "m", "k",
+        "trust_code", "train", "train_rows", "m", "k",
         "select", "combine", "alpha", "normalize", "seed",
     ),
     "Training": (
@@ -42,8 +42,13 @@ PANELS = {
     "Where and how": ("address", "generators", "scorers", "max_rejected", "generator_timeout", "stall_timeout"),
 }  # fmt: skip
 
+TrustCode = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help=f"{MethodConfig.model_fields['trust_code'].description} May be repeated."),
+]
 
-def _with_options(model: type[BaseModel], argument: str) -> Any:
+
+def _with_options(model: type[BaseModel], metavar: str) -> Any:
     """A decorator: the function takes `values`, a dict of what was given for the model's fields, on top of its own."""
 
     def decorate(function: Any) -> Any:
@@ -59,7 +64,9 @@ def _with_options(model: type[BaseModel], argument: str) -> Any:
 
         own_parameters = [name for name in inspect.signature(function, eval_str=True).parameters if name != "values"]
         parameters = [inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
-        parameters += [_parameter(name, info, name == argument) for name, info in model.model_fields.items()]
+        parameters += [
+            _parameter(name, info, metavar if name == "input" else "") for name, info in model.model_fields.items()
+        ]
         parameters += [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.name != "values"]
         parameters.sort(key=lambda p: p.default is not inspect.Parameter.empty)
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -71,10 +78,10 @@ def _with_options(model: type[BaseModel], argument: str) -> Any:
     return decorate
 
 
-def _parameter(name: str, info: FieldInfo, positional: bool) -> inspect.Parameter:
+def _parameter(name: str, info: FieldInfo, positional: str) -> inspect.Parameter:
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     if positional:
-        annotation = Annotated[str, typer.Argument(metavar=name.upper(), help=info.description, show_default=False)]
+        annotation = Annotated[str, typer.Argument(metavar=positional, help=info.description, show_default=False)]
         return inspect.Parameter(name, kind, annotation=annotation)
     flag = "--" + name.replace("_", "-")
     panel = next((title for title, names in PANELS.items() if name in names), None)
@@ -86,6 +93,9 @@ def _parameter(name: str, info: FieldInfo, positional: bool) -> inspect.Paramete
     elif name.endswith("_args"):
         flags, type_, default = [flag.removesuffix("s")], list[str], []
         options |= {"metavar": "KEY=VALUE", "help": f"{info.description} May be repeated."}
+    elif name == "trust_code":
+        flags, type_, default = [flag], list[str], []
+        options |= {"metavar": "NAME", "help": f"{info.description} May be repeated."}
     elif name == "labels":
         flags, type_, default = [flag], str | None, None
     elif name == "protect":
@@ -98,7 +108,7 @@ def _parameter(name: str, info: FieldInfo, positional: bool) -> inspect.Paramete
         flags = [flag]
     if name == "output":
         flags, type_ = [flag, "-o"], str | None
-        options["metavar"] = "DIR"
+        options |= {"metavar": "DIR", "help": f"{info.description} Needed, here or in --config."}
     return inspect.Parameter(name, kind, annotation=Annotated[type_, typer.Option(*flags, **options)], default=default)
 
 
@@ -128,14 +138,20 @@ def _key_value(pair: str) -> tuple[str, Any]:
     key, equals, value = pair.partition("=")
     if not equals:
         raise RequestError(f"{pair!r} is not KEY=VALUE")
-    return key.strip(), yaml.safe_load(value)
+    try:
+        return key.strip(), yaml.safe_load(value)
+    except (yaml.YAMLError, ValueError) as error:  # the second for a date such as 2020-13-45
+        raise RequestError(f"the value of {pair!r} cannot be read as YAML: {error}") from error
 
 
 @app.command()
-@_with_options(AugmentConfig, "input")
+@_with_options(AugmentConfig, "INPUT")
 def augment(
     values: dict[str, Any],
-    config: Annotated[str | None, typer.Option(metavar="FILE", help="YAML file with options.")] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="YAML file with options by these names; those given here go before."),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
 ) -> None:
     """Make a larger and better training set from a labelled corpus of any size.
@@ -155,10 +171,13 @@ def augment(
 
 
 @app.command()
-@_with_options(TrainConfig, "input")
+@_with_options(TrainConfig, "TRAIN")
 def train(
     values: dict[str, Any],
-    config: Annotated[str | None, typer.Option(metavar="FILE", help="YAML file with options.")] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="YAML file with options by these names; those given here go before."),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
 ) -> None:
     """Train a classifier that chooses its own training data while it learns.
@@ -181,67 +200,69 @@ def evaluate(
     text_column: Annotated[str, typer.Option(help="Column with the text.")] = "text",
     label_column: Annotated[str, typer.Option(help="Column with the label.")] = "label",
     encoding: Annotated[str, typer.Option(help="Encoding of CSV, TSV and JSONL files.")] = "utf-8",
+    trust_code: TrustCode = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Accuracy, macro-F1 and the scores of each class of a model on a labelled file."""
     from epida_ray.evaluate.models import evaluate_model
 
-    result = evaluate_model(model, file, text_column, label_column, encoding)
+    result = evaluate_model(model, file, text_column, label_column, encoding, trust_code or ())
     if as_json:
         typer.echo(json.dumps(result))
         return
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("class", "precision", "recall", "F1", "rows")
     for label, one in result["per_class"].items():
-        table.add_row(label, *(f"{one[k]:.3f}" for k in ("precision", "recall", "f1")), f"{one['support']:,}")
-    console = Console()
+        table.add_row(
+            printable(label), *(f"{one[k]:.3f}" for k in ("precision", "recall", "f1")), f"{one['support']:,}"
+        )
+    console = plain_console()
     console.print(table)
     console.print(f"accuracy {result['accuracy']:.4f}, macro-F1 {result['macro_f1']:.4f}, {result['rows']:,} rows")
     if result["rejected"]:
-        console.print(f"{result['rejected']:,} rows left out: {result['reason']}", markup=False)
+        console.print(printable(f"{result['rejected']:,} rows left out: {result['reason']}", MESSAGE))
 
 
 @app.command()
 def preview(
-    text: Annotated[str, typer.Argument(help="The text to rewrite.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to rewrite.")],
     generator: Annotated[str, typer.Option(help="What rewrites it; see `epida list generators`.")] = "eda",
     generator_arg: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Argument of the generator. May be repeated.")
     ] = None,
     language: Annotated[str | None, typer.Option(help="Language of the text; by default the generator's.")] = None,
     classifier: Annotated[str | None, typer.Option(metavar="DIR", help="Saved model that judges the rewrites.")] = None,
-    label: Annotated[str | None, typer.Option(help="The text's label, with --classifier.")] = None,
+    trust_code: TrustCode = None,
+    label: Annotated[str | None, typer.Option(help="The text's label, needed with --classifier.")] = None,
     m: Annotated[int, typer.Option("-m", min=1, help="Rewrites to keep.")] = 3,
     k: Annotated[int, typer.Option("-k", min=1, help="Amplification: K·m rewrites are made.")] = 3,
-    select: Annotated[str, typer.Option(help="How candidates are judged.")] = "rem+cem",
+    select: Annotated[str, typer.Option(help="How candidates are judged; see `epida list selectors`.")] = "rem+cem",
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same rewrites.")] = 0,
 ) -> None:
     """What a generator does to a sentence, before anyone starts a large job.
 
     With a classifier and the label also the scores and the picks.
     """
-    from rich.console import Console
     from rich.table import Table
 
     from epida_ray.preview import preview as make_preview
-    from epida_ray.progress import printable
 
     shown = make_preview(
         text, generator=generator, generator_args=dict(_key_value(pair) for pair in generator_arg or ()),
         language=language, classifier=classifier, label=label, m=m, k=k, select=select, seed=seed,
+        trust_code=tuple(trust_code or ()),
     )  # fmt: skip
     scored = shown.scores is not None
     table = Table(
         *(["kept"] if scored else []), "candidate", "made by", *(["s_div", "s_qua", "s_tot"] if scored else [])
     )
     for number, (candidate, operation) in enumerate(zip(shown.texts, shown.operations, strict=True)):
-        cells = [printable(candidate, 200), operation]
+        cells = [printable(candidate, 200), printable(operation)]
         if shown.scores is not None:
             cells = ["✓" if number in shown.kept else "", *cells, *(f"{s:.2f}" for s in shown.scores[number])]
         table.add_row(*cells)
-    Console().print(table)
+    plain_console().print(table)
 
 
 @app.command("list")
@@ -249,7 +270,6 @@ def list_plugins(
     kind: Annotated[str, typer.Argument(metavar="generators|classifiers|selectors", help="What to list.")],
 ) -> None:
     """What can be named with --generator, --classifier and --select, and what is missing for it."""
-    from rich.console import Console
     from rich.table import Table
 
     from epida_ray.classify import CLASSIFIERS
@@ -261,13 +281,16 @@ def list_plugins(
         raise RequestError(f"epida list takes {', '.join(registries)}, not {kind!r}")
     table = Table("name", "what it is", "")
     for row in registries[kind].listing():
-        table.add_row(row.name, row.summary, row.missing or "ready")
-    Console().print(table)
+        table.add_row(*(printable(cell, 200) for cell in (row.name, row.summary, row.missing or "ready")))
+    plain_console().print(table)
 
 
 @app.command()
 def doctor(
-    address: Annotated[str | None, typer.Option(help="Ray to look at: local, auto or HOST:PORT.")] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(help="Ray to look at: local, auto or HOST:PORT; by default $RAY_ADDRESS, else a local one."),
+    ] = None,
 ) -> None:
     """What is installed, what can be scheduled, what is missing and how to get it."""
     from epida_ray.stream.doctor import examine
@@ -284,11 +307,18 @@ def status(directory: Annotated[str, typer.Argument(metavar="DIR", help="Directo
     from epida_ray.stream.offline import summary
 
     manifest = read_manifest(Storage(directory))
-    typer.echo(f"{manifest['kind']}: {manifest['status']}, started {manifest['started']}")
-    if "done" in manifest:
-        typer.echo(f"{manifest['done']['shards']:,} of {manifest['shards']:,} shards")
-        for line in summary(manifest):
-            typer.echo(line)
+    lines = [f"{manifest['kind']}: {manifest['status']}, started {manifest['started']}"]
+    if manifest["kind"] == "train":
+        rounds = max(0, manifest.get("rounds_done", 0) - 1)  # the first is the pre-training
+        lines.append(f"{rounds:,} of {manifest['asked']['rounds']:,} rounds")
+        if best := manifest.get("best"):
+            lines.append(f"best round {best['round']}: dev macro-F1 {best['macro_f1']:.4f}")
+    elif "done" in manifest:
+        lines.append(f"{manifest['done']['shards']:,} of {manifest['shards']:,} shards")
+    if manifest.get("done", {}).get("rows"):
+        lines += summary(manifest)
+    for line in lines:
+        typer.echo(printable(line, MESSAGE))
 
 
 @app.command()
@@ -312,7 +342,7 @@ def reproduce(
     data_dir: Annotated[str | None, typer.Option(metavar="D", help="Has DATASET/train.* and test.* in it.")] = None,
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="DIR", help="Tables go to DIR/NAME.")] = None,
     quick: Annotated[bool, typer.Option(help="The shape of the answer in minutes: 2 seeds, little training.")] = False,
-    full: Annotated[bool, typer.Option(help="The whole grid.")] = False,
+    full: Annotated[bool, typer.Option(help="More generators and sizes, in experiments that have them.")] = False,
     seeds: Annotated[int, typer.Option(help="How many seeds, from 0 on.")] = 5,
     protocol: Annotated[str, typer.Option(help="dev, or paper: the best test score, as the authors select.")] = "dev",
     classifier: Annotated[str, typer.Option(help="See `epida list classifiers`.")] = "cnn",
@@ -330,7 +360,13 @@ def reproduce(
     clean: Annotated[bool, typer.Option(help="Clean the texts as the paper does.")] = False,
     steps: Annotated[int | None, typer.Option(help="Steps of training; by default the classifier's.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="By default the classifier's.")] = None,
-    address: Annotated[str | None, typer.Option(help="Ray to run on: local, auto or HOST:PORT.")] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(help="Ray to run on: local, auto or HOST:PORT; by default $RAY_ADDRESS, else a local one."),
+    ] = None,
+    stall_timeout: Annotated[
+        float, typer.Option(min=1, help="Longest wait, in seconds, for a trial to end before the command gives up.")
+    ] = 7200,
 ) -> None:
     """One table or figure of the paper, on its data or on your own, with the paper's numbers beside it."""
     from epida_ray.evaluate.experiments import EXPERIMENTS, make_options
@@ -347,19 +383,25 @@ def reproduce(
         classifier_args=dict(_key_value(pair) for pair in classifier_arg or ()),
         generator_args=dict(_key_value(pair) for pair in generator_arg or ()),
     )  # fmt: skip
+    from epida_ray.storage import Storage
     from epida_ray.stream.experiments import reproduce as run_experiment
 
-    folder = run_experiment(name, data_dir, output, options, address=address, reporter=Reporter())
-    typer.echo((folder / "table.md").read_text(encoding="utf-8"))
+    folder = run_experiment(
+        name, data_dir, output, options, address=address, reporter=Reporter(), stall_timeout=stall_timeout
+    )
+    typer.echo(Storage(folder).read("table.md").decode())
     typer.echo(f"results: {folder}; `epida report {folder}` shows them in a browser")
 
 
 @app.command()
-def report(directory: Annotated[str, typer.Argument(metavar="DIR", help="Directory of a run.")]) -> None:
+def report(
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="Directory of a run.")],
+    trust_code: TrustCode = None,
+) -> None:
     """Write DIR/report.html, which shows a run of augment, train or reproduce without a network."""
     from epida_ray.evaluate.report import write_report
 
-    typer.echo(write_report(directory))
+    typer.echo(write_report(directory, trust_code or ()))
 
 
 @app.command()
@@ -377,7 +419,7 @@ _USAGE_ERRORS = typer.BadParameter.__mro__[1:3]
 
 
 def fail(message: str, status: int) -> NoReturn:
-    print(f"epida: {message}", file=sys.stderr)
+    print(printable(f"epida: {message}", MESSAGE), file=sys.stderr)
     raise SystemExit(status)
 
 

@@ -13,7 +13,17 @@ from epida_ray.errors import RequestError
 C = TypeVar("C", bound=BaseModel)
 
 EXECUTION_OPTIONS = frozenset(
-    {"output", "address", "generators", "scorers", "max_rejected", "generator_timeout", "stall_timeout", "threads"}
+    {
+        "output",
+        "address",
+        "generators",
+        "scorers",
+        "max_rejected",
+        "generator_timeout",
+        "stall_timeout",
+        "threads",
+        "trust_code",
+    }
 )
 """Options that say where and how fast, not what: a run may be resumed with other values of these."""
 
@@ -34,22 +44,36 @@ class MethodConfig(BaseModel):
     generator_args: dict[str, Any] = Field({}, description="Arguments of the generator.")
     language: str | None = Field(None, description="Language of the texts, such as de; by default the generator's.")
     protect: tuple[str, ...] = Field((), description="Words and phrases that stay as they are.")
-    classifier: str = Field("cnn", description="Name of a classifier to train first, or a directory with a saved one.")
+    classifier: str = Field(
+        "cnn",
+        description="What judges: one of `epida list classifiers`, trained first, or a directory with a saved one.",
+    )
     classifier_args: dict[str, Any] = Field({}, description="Arguments of the classifier.")
-    trust_pickle: bool = Field(False, description="Load a joblib pipeline, which may run any code.")
+    trust_pickle: bool = Field(
+        False, description="Load the pickle that --classifier sklearn:FILE names; it may run any code."
+    )
+    trust_code: tuple[str, ...] = Field(
+        (), description="Code that a saved model may run: MODULE:CLASS of your own, or a type in a skops file."
+    )
     m: int = Field(3, ge=1, le=1000, description="Rewrites to keep for each sample.")
     k: int = Field(3, ge=1, le=1000, description="Amplification: K·m candidates are made for each sample.")
-    select: str = Field("rem+cem", description="How candidates are judged: DIV+QUA, one of them, or random.")
+    select: str = Field(
+        "rem+cem", description="How candidates are judged: DIV+QUA, one of them, or random; see `epida list selectors`."
+    )
     combine: str = Field("add", description="How the two scores become one: add, multiply or weighted.")
     alpha: float = Field(0.5, ge=0, le=1, description="Weight of diversity with --combine weighted.")
     normalize: bool = Field(True, description="Min-max normalise the scores within each sample.")
     seed: int = Field(0, ge=0, description="Same seed, same bytes.")
     candidates: bool = Field(False, description="Also write every scored candidate to candidates/.")
     max_rejected: float = Field(0.2, ge=0, le=1, description="Share of rows that may be set aside.")
-    address: str | None = Field(None, description="Ray to run on: local, auto or HOST:PORT.")
+    address: str | None = Field(
+        None, description="Ray to run on: local, auto or HOST:PORT; by default $RAY_ADDRESS, else a local one."
+    )
     generators: int | None = Field(None, ge=1, description="Generator actors; by default as many as fit.")
     scorers: int | None = Field(None, ge=1, description="Scorer actors; by default as many as fit.")
-    generator_timeout: float | None = Field(None, gt=0, description="Seconds a generator may take for a shard.")
+    generator_timeout: float | None = Field(
+        None, gt=0, description="Seconds a generator may take for a shard; by default no limit."
+    )
     stall_timeout: float = Field(1800, gt=0, description="Longest wait, in seconds, before the run gives up.")
 
     @model_validator(mode="before")
@@ -80,7 +104,14 @@ class MethodConfig(BaseModel):
 
     def classifier_options(self) -> dict[str, Any]:
         """What the classifier is made with."""
-        return self.classifier_args | ({"trust_pickle": True} if self.trust_pickle else {})
+        options = self.classifier_args | ({"trust_pickle": True} if self.trust_pickle else {})
+        return options | ({"trust": self.trusted()} if self.classifier.startswith("sklearn:") else {})
+
+    def trusted(self) -> tuple[str, ...]:
+        """What the request itself names, and a model's directory may therefore run."""
+        types = self.classifier_args.get("trust", ())
+        own = () if Path(self.classifier).is_dir() else (self.classifier,)
+        return (*own, *self.trust_code, *(types if isinstance(types, list | tuple) else [str(types)]))
 
     def result_options(self) -> dict[str, Any]:
         """The options that change results, as plain JSON; files are left out, their content counts, and so is the
@@ -111,7 +142,9 @@ class TrainConfig(MethodConfig):
     epochs_per_round: int | None = Field(
         None, ge=1, description="Epochs of a round; by default the rest, shared evenly."
     )
-    batch_size: int | None = Field(None, ge=1, description="Originals a step; what was kept of them comes with them.")
+    batch_size: int | None = Field(
+        None, ge=1, description="Originals a step, and with them what was kept of them; by default the classifier's."
+    )
     learning_rate: float | None = Field(None, gt=0, description="AdamW's learning rate; by default the classifier's.")
     patience: int | None = Field(None, ge=1, description="Stop after so many rounds without a better dev score.")
     calibrate: bool = Field(False, description="Fit a temperature on dev before candidates are scored.")
@@ -119,7 +152,9 @@ class TrainConfig(MethodConfig):
         0, ge=0, le=8, description="Rounds that a scorer's weights may be old; 0: strictly in turn."
     )
     workers: int | None = Field(
-        None, ge=0, description="Train workers; 0 trains in this process. By default one per GPU."
+        None,
+        ge=0,
+        description="Train workers; 0: in this process. By default one per GPU; without, 1 on a cluster, else 0.",
     )
     threads: int | None = Field(None, ge=1, description="CPU threads of training; part of what fixes the bytes.")
 
@@ -141,7 +176,7 @@ def read_config(path: str) -> dict[str, Any]:
     """Options from a YAML file, by the names of the command line (dashes or underscores)."""
     try:
         loaded = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+    except (OSError, yaml.YAMLError, ValueError) as error:
         raise RequestError(f"--config {path}: {' '.join(str(error).split())}") from error
     if not isinstance(loaded, dict):
         raise RequestError(f"--config {path}: a mapping of option names to values is expected")

@@ -37,10 +37,11 @@ def preview(
     select: str = "rem+cem",
     seed: int = 0,
     protected: tuple[str, ...] = (),
+    trust_code: tuple[str, ...] = (),
 ) -> Preview:
     """K·m candidates of one text; with a saved classifier and the text's label also their scores and the best m."""
     made_by = GENERATORS.create(generator, **with_language(generator, generator_args or {}, language))
-    model = load(Storage(classifier).local_copy("")) if classifier else None
+    model = load(Storage(classifier).local_copy(""), trust=trust_code) if classifier else None
     if model is not None and label not in model.labels:
         raise RequestError(f"--label must be one of the model's: {', '.join(model.labels)}")
     if getattr(made_by, "needs_classifier", False):

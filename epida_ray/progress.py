@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -15,6 +15,9 @@ LINE_EVERY = 5.0
 SILENCE = 30.0
 """Seconds without news after which a plain line says that the work goes on."""
 
+MESSAGE = 2000
+"""Characters of a message; what it quotes from data or files may be of any length."""
+
 
 def printable(text: str, limit: int = 80) -> str:
     """A text for a log or a terminal: one line, cut, without control characters."""
@@ -23,17 +26,22 @@ def printable(text: str, limit: int = 80) -> str:
     return safe if len(safe) <= limit else safe[: limit - 1] + "…"
 
 
+def plain_console(**options: Any) -> Console:
+    """A console that shows texts as they are: to rich alone, [b] in one would be markup and :tada: an emoji."""
+    return Console(markup=False, emoji=False, highlight=False, **options)
+
+
 class Reporter:
     """Messages and progress on standard error, so that standard output stays for results."""
 
     def __init__(self, quiet: bool = False) -> None:
-        self.console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
+        self.console = plain_console(stderr=True, quiet=quiet, soft_wrap=True)
 
     def say(self, message: str) -> None:
-        self.console.print(message, markup=False)
+        self.console.print(printable(message, MESSAGE))
 
     def warn(self, message: str) -> None:
-        self.console.print(f"warning: {message}", markup=False, style="yellow")
+        self.console.print(printable(f"warning: {message}", MESSAGE), style="yellow")
 
     def track(self, title: str, total: int, done: int = 0, unit: str = "rows") -> Tracker:
         return Tracker(self.console, title, total, done, unit)
@@ -86,7 +94,7 @@ class Tracker:
         elif now - self._printed >= LINE_EVERY:
             self._printed = now
             left = f", about {_duration((self._total - done) / rate)} left" if rate > 0 else ""
-            self._console.print(f"{self._title}: {done:,} of {self._total:,} {self._unit}, {note}{left}", markup=False)
+            self._console.print(f"{self._title}: {done:,} of {self._total:,} {self._unit}, {note}{left}")
 
     def _reassure(self) -> None:
         while not self._over.wait(SILENCE / 10):
@@ -95,8 +103,7 @@ class Tracker:
                 self._printed = now
                 spent = _duration(now - self._started)
                 self._console.print(
-                    f"{self._title}: at work, {self._done:,} of {self._total:,} {self._unit} after {spent}",
-                    markup=False,
+                    f"{self._title}: at work, {self._done:,} of {self._total:,} {self._unit} after {spent}"
                 )
 
 

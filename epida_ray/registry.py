@@ -65,6 +65,10 @@ class Registry:
     def _entry_points(self) -> dict[str, EntryPoint]:
         return {p.name: p for p in entry_points(group=f"epida_ray.{self.kind}s") if p.name not in self.builtins}
 
+    def installed(self, name: str) -> bool:
+        """Whether `name` is an entry point of an installed package."""
+        return name in self._entry_points()
+
     def find(self, name: str) -> tuple[Any, tuple[str, ...]]:
         """The factory behind `name`, and the arguments that the name itself carries."""
         head, colon, rest = name.partition(":")
@@ -82,7 +86,7 @@ class Registry:
         if colon and builtin is None:
             try:
                 return load_target(name), ()
-            except (ImportError, AttributeError) as error:
+            except Exception as error:  # as above: importing it runs code of somebody else's
                 raise RequestError(f"{self.kind} {name!r} cannot be imported: {error}") from error
         known = ", ".join(row.name for row in self.listing())
         raise RequestError(f"there is no {self.kind} {name!r}; there are: {known}, or MODULE:CLASS of your own")

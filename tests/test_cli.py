@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from epida_ray import cli
 from epida_ray.classify.cnn import CNN
 
 LIMIT = 240
@@ -38,6 +39,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         writer.writerow(["text", "label", "note"])
         for i in range(40):
             writer.writerow([f'He said, "please send\nnumber {i}, thanks"', "ask" if i % 2 else "tell", "=1+1"])
+    (folder / "evil").mkdir()
+    config = {"classifier": "subprocess:Popen", "keeps": False, "arguments": {"args": ["false"]}}
+    (folder / "evil" / "config.json").write_text(json.dumps(config | {"labels": ["ask", "tell"], "temperature": 1}))
     return folder
 
 
@@ -81,6 +85,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         (["evaluate", "{in}", "{in}"], "holds no saved model"),
         (["list", "wonders"], "epida list takes generators, classifiers, selectors"),
         (["status", "{model}"], "is this a run directory?"),
+        (["preview", "a text", "--generator-arg", "x=["], "the value of 'x=[' cannot be read as YAML"),
+        (["preview", "a text", "--generator-arg", "x=2020-13-45"], "month must be in 1..12"),
+        (["preview", "a text", "--generator", ":Foo"], "generator ':Foo' cannot be imported"),
+        (["evaluate", "{evil}", "{in}"], "add --trust-code subprocess:Popen"),
+        (["augment", "{in}", "-o", "{out}", "--classifier", "{evil}"], "add --trust-code subprocess:Popen"),
         (["nonsense"], "No such command 'nonsense'"),
     ],
 )
@@ -88,12 +97,11 @@ def test_a_wrong_request_is_one_line_and_status_2(
     folder: Path, tmp_path: Path, arguments: list[str], message: str
 ) -> None:
     places = {"{in}": str(folder / "in.csv"), "{out}": str(tmp_path / "out"), "{model}": str(folder / "model")}
+    places["{evil}"] = str(folder / "evil")
     result = epida(*(places.get(a, a) for a in arguments))
     assert result.returncode == 2, result.stderr
     assert message in result.stderr and "Traceback" not in result.stderr
-    assert len(result.stderr.strip().splitlines()[-1:]) == 1 and result.stderr.strip().splitlines()[-1].startswith(
-        "epida: "
-    )
+    assert result.stderr.strip().splitlines()[-1].startswith("epida: ")
 
 
 def test_augment_evaluate_and_status_from_a_csv(folder: Path, tmp_path: Path) -> None:
@@ -138,6 +146,55 @@ def test_a_directory_that_cannot_be_written_is_refused(folder: Path, small_disk:
         "augment", str(folder / "in.csv"), "-o", str(small_disk / "run"), "--classifier", str(folder / "model")
     )
     assert result.returncode == 2 and "Read-only file system" in result.stderr and "Traceback" not in result.stderr
+
+
+def test_what_comes_from_data_is_shown_as_it_is_but_for_control_characters(folder: Path, tmp_path: Path) -> None:
+    shown = epida("preview", "see [/b] here is my parcel [enter] :tada:", "--generator", "aeda")
+    assert shown.returncode == 0 and "[/b]" in shown.stdout and "[enter]" in shown.stdout and ":tada:" in shown.stdout
+    with (tmp_path / "in.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["text", "label"], *([f"text {i}", "a\x1b[2J\nb"] for i in range(9))])
+    failed = epida("augment", str(tmp_path / "in.csv"), "-o", str(tmp_path / "out"))
+    assert failed.returncode == 2 and "one class only (a�[2J b)" in failed.stderr and "\x1b" not in failed.stderr
+    model = tmp_path / "model"
+    CNN(("[/b]\x1b[2J", "[ask]"), vectors="hashed").save(model)
+    rows = [[f"text {i}", ("[/b]\x1b[2J", "[ask]")[i % 2]] for i in range(9)]
+    with (tmp_path / "in.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["text", "label"], *rows])
+    scored = epida("evaluate", str(model), str(tmp_path / "in.csv"))
+    assert scored.returncode == 0, scored.stderr
+    assert "[/b]�[2J" in scored.stdout and "[ask]" in scored.stdout and "\x1b" not in scored.stdout
+
+
+def test_a_missing_extra_is_listed_with_its_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("epida_ray.registry.find_spec", lambda name: None)
+    cli.list_plugins("classifiers")
+    assert "epida-ray[minilm]" in "".join(c for c in capsys.readouterr().out if not c.isspace() and c != "│")
+
+
+@pytest.mark.parametrize(("rounds_done", "said"), [(None, "0 of 8 rounds"), (1, "0 of 8 rounds"), (9, "8 of 8 rounds")])
+def test_status_of_training_counts_rounds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rounds_done: int | None, said: str
+) -> None:
+    manifest = {"format": 1, "kind": "train", "status": "running", "started": "then\x1b", "asked": {"rounds": 8}}
+    if rounds_done:
+        manifest["rounds_done"] = rounds_done
+    if rounds_done == 9:
+        done = {"shards": 9, "rows": 40, "candidates": 360, "kept": 120, "rejected": 0, "short": 0}
+        manifest |= {"status": "finished", "shards": 8, "done": done, "seconds": {}, "reasons": {"a \x1bb": 1}}
+        manifest["best"] = {"round": 3, "macro_f1": 0.9}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    cli.status(str(tmp_path))
+    out = capsys.readouterr().out
+    assert out.splitlines()[1] == said and "shards" not in out and "\x1b" not in out
+
+
+def test_help_names_what_is_needed() -> None:
+    shown = " ".join(epida("train", "--help").stdout.split())
+    assert (
+        "[OPTIONS] {TRAIN}" in shown and "Needed, here or in --config" in shown and "by default $RAY_ADDRESS" in shown
+    )
 
 
 def test_preview_and_list() -> None:

@@ -37,6 +37,12 @@ def test_a_long_silence_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert out.getvalue().startswith("reproduce: at work, 0 of 9 trials after ")
 
 
+@pytest.mark.parametrize("method", ["say", "warn"])
+def test_a_message_is_one_line_of_plain_text(method: str, capsys: pytest.CaptureFixture[str]) -> None:
+    getattr(Reporter(), method)("the label '\x1b[2Jx\ny' of [b]file[/c] :tada:")
+    assert capsys.readouterr().err.endswith("the label '�[2Jx y' of [b]file[/c] :tada:\n")
+
+
 def test_texts_are_made_printable() -> None:
     assert printable("a\x1b[31m b\n c") == "a�[31m b c"
     assert printable("x" * 100, 10) == "x" * 9 + "…"

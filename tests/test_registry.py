@@ -31,6 +31,8 @@ def test_names_families_and_classes_of_ones_own() -> None:
         ("family", "there is no generator 'family'"),
         ("no_module_here:Class", "cannot be imported"),
         ("collections:NoSuchClass", "cannot be imported"),
+        (":Foo", "generator ':Foo' cannot be imported"),
+        ("tests.no_such.module..x:Foo", "cannot be imported"),
     ],
 )
 def test_an_unusable_name_says_what_to_do(name: str, message: str) -> None:

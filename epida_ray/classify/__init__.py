@@ -130,11 +130,12 @@ def create(name: str, labels: Sequence[str] | None = None, *, seed: int = 0, **a
     return create_by_name(name, labels, seed, arguments)
 
 
-def load(directory: str | Path, labels: Sequence[str] | None = None) -> Any:
+def load(directory: str | Path, labels: Sequence[str] | None = None, *, trust: Sequence[str] = ()) -> Any:
     """The classifier that was saved in `directory`, or a RequestError that says what is wrong with it.
 
-    With `labels`, a model of another label set is refused.
+    With `labels`, a model of another label set is refused. A directory may name code that is neither this package's
+    nor an installed plug-in's: MODULE:CLASS, or types in a skops file. It is refused unless `trust` has the name too.
     """
     from epida_ray.classify.loading import load as load_saved
 
-    return load_saved(Path(directory), labels)
+    return load_saved(Path(directory), labels, trust)

@@ -24,7 +24,7 @@ def create(name: str, labels: Sequence[str] | None, seed: int, arguments: Mappin
         raise RequestError(f"classifier {name!r} cannot be made with these arguments: {error}") from error
 
 
-def load(directory: Path, labels: Sequence[str] | None) -> Any:
+def load(directory: Path, labels: Sequence[str] | None, trust: Sequence[str]) -> Any:
     config = saving.read_config(directory)
     name = config.get("classifier")
     if name is None and "model_type" in config:
@@ -33,12 +33,20 @@ def load(directory: Path, labels: Sequence[str] | None) -> Any:
         raise RequestError(f"{directory / saving.CONFIG} names no classifier")
     try:
         if name in CLASSIFIERS.builtins:
-            classifier = load_target(CLASSIFIERS.builtins[name].target).load(directory, config)
+            what = load_target(CLASSIFIERS.builtins[name].target)
+            options = {"trust": trust} if name == "sklearn" else {}
+            classifier = what.load(directory, config, **options)
         else:
             from epida_ray.classify.own import Own
 
+            # A family is not trusted by its name: `sklearn:SOURCE` would take any SOURCE from the directory.
+            family = name.partition(":")[0] in CLASSIFIERS.builtins
+            if not CLASSIFIERS.installed(name) and (family or name not in trust):
+                raise RequestError(
+                    f"the model in {directory} would run {name}; if that is code of yours, add --trust-code {name}"
+                )
             classifier = Own.load(directory, config, CLASSIFIERS.find(name)[0])
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RequestError(f"{directory / saving.CONFIG} is not complete: {type(error).__name__} {error}") from error
     if labels is not None and set(labels) != set(classifier.labels):
         theirs, ours = ", ".join(classifier.labels), ", ".join(labels)

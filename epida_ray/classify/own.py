@@ -29,6 +29,8 @@ class Own:
         self.target, self.arguments = target, dict(arguments)
         self.temperature = 1.0
         if inspect.isclass(what):
+            if not hasattr(what, "predict_proba"):
+                raise RequestError(f"classifier {target} has no predict_proba")
             options = dict(arguments)
             if labels is not None and _takes(what, "labels"):
                 options["labels"] = tuple(labels)
@@ -93,6 +95,8 @@ class Own:
     @classmethod
     def load(cls, directory: Path, config: Mapping[str, Any], what: Any) -> Own:
         if config["keeps"]:
+            if not (inspect.isclass(what) and hasattr(what, "predict_proba") and hasattr(what, "load")):
+                raise RequestError(f"classifier {config['classifier']} is no class with predict_proba and load")
             inner = what.load(directory / INNER)
             classifier = cls(config["classifier"], inner, config["labels"], {})
             classifier.arguments = dict(config["arguments"])

@@ -120,16 +120,16 @@ class SklearnClassifier:
         config = {
             "classifier": self.name,
             "labels": list(self.labels),
-            "trust": list(self.trust),
             "partial": self.partial,
             "temperature": self.temperature,
         }
         saving.write_atomically(path / saving.CONFIG, (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
 
     @classmethod
-    def load(cls, directory: Path, config: Mapping[str, Any]) -> SklearnClassifier:
-        options = {"trust": config["trust"], "partial": config["partial"]}
-        classifier = cls(str(directory / FILE), config["labels"], **options)
+    def load(cls, directory: Path, config: Mapping[str, Any], trust: Sequence[str] = ()) -> SklearnClassifier:
+        if not (directory / FILE).is_file():
+            raise RequestError(f"there is no {FILE} in {directory}")
+        classifier = cls(str(directory / FILE), config["labels"], trust=trust, partial=config["partial"])
         classifier.temperature = float(config["temperature"])
         return classifier
 
@@ -167,10 +167,12 @@ def loads(data: bytes, where: str, trust: Sequence[str]) -> Any:
     from skops import io as skops_io
 
     try:
-        unknown = [t for t in skops_io.get_untrusted_types(data=data) if t not in trust]
+        found = skops_io.get_untrusted_types(data=data)
+        unknown = [t for t in found if t not in trust]
         if unknown:
-            raise RequestError(f"{where} holds types of others: {', '.join(unknown)}; name them in `trust`")
-        return skops_io.loads(data, trusted=list(trust))
+            options = " ".join(f"--trust-code {t}" for t in unknown)
+            raise RequestError(f"{where} would run code that is not scikit-learn's; if you know it, add {options}")
+        return skops_io.loads(data, trusted=found)
     except RequestError:
         raise
     except Exception as error:  # a damaged archive fails in many ways
@@ -197,7 +199,7 @@ def _open(source: str, trust: Sequence[str], trust_pickle: bool, seed: int) -> A
         raise RequestError(f"there is no pipeline {source!r}: give a .skops file or MODULE:FACTORY")
     try:
         made = load_target(source)()
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # importing it runs code of the user's
         raise RequestError(f"the pipeline {source!r} cannot be imported: {error}") from error
     if not hasattr(made, "fit"):
         raise RequestError(f"{source} did not return a scikit-learn pipeline but {type(made).__name__}")

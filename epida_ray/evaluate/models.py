@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,18 @@ from epida_ray.storage import Storage
 
 
 def evaluate_model(
-    model: str, file: str, text_column: str, label_column: str, encoding: str = "utf-8"
+    model: str,
+    file: str,
+    text_column: str,
+    label_column: str,
+    encoding: str = "utf-8",
+    trust_code: Sequence[str] = (),
 ) -> dict[str, Any]:
     """accuracy, macro_f1, per_class; rows that cannot be read or whose label the model does not know are counted."""
     where = Storage(model)
     if not where.exists("config.json"):
         raise RequestError(f"{model} holds no saved model; a run's is in DIR/model")
-    classifier = load(where.local_copy(""))
+    classifier = load(where.local_copy(""), trust=trust_code)
     plan = plan_inputs(file, Columns(text=text_column, label=label_column), encoding)
     index = {label: i for i, label in enumerate(classifier.labels)}
     reader = ShardReader(plan)

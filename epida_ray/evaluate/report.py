@@ -39,10 +39,10 @@ MAP_ORIGINALS = 100
 """Originals in the map of hidden states; what was kept of them comes on top."""
 
 
-def write_report(directory: str) -> str:
+def write_report(directory: str, trust_code: Sequence[str] = ()) -> str:
     """Write DIR/report.html and return where it is."""
     storage = Storage(directory)
-    page = render(report_data(storage))
+    page = render(report_data(storage, trust_code))
     storage.write("report.html", page.encode("utf-8", "replace"))
     return f"{storage.location}/report.html"
 
@@ -58,7 +58,7 @@ def render(data: dict[str, Any]) -> str:
     return re.sub(r"\{\{(STYLE|SCRIPT|DATA)\}\}", lambda match: parts[match[1]], page)
 
 
-def report_data(storage: Storage) -> dict[str, Any]:
+def report_data(storage: Storage, trust_code: Sequence[str] = ()) -> dict[str, Any]:
     """All that the page shows, as plain JSON."""
     manifest = read_manifest(storage)
     kept = _read(storage, "augmented", MAX_ROWS)
@@ -84,7 +84,7 @@ def report_data(storage: Storage) -> dict[str, Any]:
         data["scatter"] = _scatter(source, candidates is not None) | {"normalized": asked.get("normalize", True)}
         data["examples"] = _examples(source)
         axes = str(asked.get("select", "")).split("+") if candidates is not None else []
-        data["map"] = _map(storage, source, axes if len(axes) == 2 else [], int(asked.get("m", 3)))
+        data["map"] = _map(storage, source, axes if len(axes) == 2 else [], int(asked.get("m", 3)), trust_code)
     if manifest["kind"] == "reproduce":
         data |= _experiment(storage)
     return data
@@ -246,7 +246,7 @@ def mark_words(source: str, text: str) -> list[tuple[str, int]]:
     return pieces
 
 
-def _map(storage: Storage, table: pa.Table, axes: Sequence[str], m: int) -> dict[str, Any]:
+def _map(storage: Storage, table: pa.Table, axes: Sequence[str], m: int, trust_code: Sequence[str]) -> dict[str, Any]:
     """Hidden states of originals and of what was kept, on a plane; beside it what each score alone would keep."""
     if not storage.exists("model/config.json"):
         return {"missing": "The run has no model whose hidden states could be shown."}
@@ -257,7 +257,7 @@ def _map(storage: Storage, table: pa.Table, axes: Sequence[str], m: int) -> dict
     from epida_ray.classify import load
 
     try:
-        classifier = load(storage.local_copy("model"))
+        classifier = load(storage.local_copy("model"), trust=trust_code)
     except EpidaError as error:
         return {"missing": f"The run's model cannot be used here: {error}"}
     if not hasattr(classifier, "embed"):

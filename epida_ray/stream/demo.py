@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import ray
+from ray.exceptions import RayError
 from rich.console import Console
 from rich.table import Table
 
@@ -19,9 +20,10 @@ from epida_ray.errors import RequestError, RunError
 from epida_ray.evaluate.data import Dataset, load_files, subset
 from epida_ray.evaluate.tables import Difference, paired_difference
 from epida_ray.evaluate.trials import NONE, Budget, Method, Trial, run_trial
-from epida_ray.progress import Reporter, printable
+from epida_ray.progress import Reporter, plain_console, printable
 from epida_ray.stream.cluster import connected
 from epida_ray.stream.offline import augment, summary
+from epida_ray.stream.shards import cause
 
 SEEDS = 5
 SIZE = "10%"
@@ -34,7 +36,7 @@ METHODS = (
 
 
 def run_demo(output: str) -> None:
-    console = Console(highlight=False)
+    console = plain_console()
     reporter = Reporter()
     folder = Path(epida_ray.__file__).parent / "data"
     data = load_files("support", {s: folder / f"support_desk_{s}.csv" for s in ("train", "test")})
@@ -69,8 +71,7 @@ def run_demo(output: str) -> None:
         "Next, on a file of your own with the columns text and label:\n"
         "  epida augment my.csv --output my-run\n"
         "  epida train my.csv --output my-model\n"
-        f"  epida report {target}/run",
-        markup=False,
+        f"  epida report {target}/run"
     )
 
 
@@ -98,7 +99,10 @@ def _compare(data: Dataset, reporter: Reporter) -> dict[str, list[float]]:
                 raise RunError(f"no trial ended within {TRIAL_LIMIT:.0f} s; {len(pending)} are left")
             for reference in ready:
                 trial = pending.pop(reference)
-                scores[trial.method.name, trial.seed] = ray.get(reference, timeout=60)
+                try:
+                    scores[trial.method.name, trial.seed] = ray.get(reference, timeout=60)
+                except RayError as error:
+                    raise RunError(f"a trial failed: {cause(error)}") from error
                 tracker.update(len(scores))
     return {method.name: [scores[method.name, seed] for seed in range(SEEDS)] for method in METHODS}
 
@@ -133,9 +137,9 @@ def _show_examples(console: Console, run: Path, samples: int = 2) -> None:
     for candidates in list(by_sample.values())[:samples]:
         first = candidates[0]
         table = Table("", "candidate", "made by", "s_div", "s_qua", "s_tot", title_justify="left")
-        table.title = f"{printable(first['source_text'])}  [{first['label']}]".replace("[", "\\[")
+        table.title = f"{printable(first['source_text'])}  [{first['label']}]"
         for row in sorted(candidates, key=lambda r: -r["s_tot"]):
             numbers = (f"{row[name]:.2f}" for name in ("s_div", "s_qua", "s_tot"))
-            table.add_row("✓" if row["kept"] else "", printable(row["text"]), row["operation"], *numbers)
+            table.add_row("✓" if row["kept"] else "", printable(row["text"]), printable(row["operation"]), *numbers)
         console.print(table)
     console.print("s_div: how much it surprises the classifier. s_qua: how sure the classifier is. ✓: kept.\n")

@@ -6,20 +6,26 @@ import json
 import sys
 import time
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
 
 from epida_ray.errors import EpidaError, RequestError, RunError
 from epida_ray.evaluate.data import Dataset, load_dataset
 from epida_ray.evaluate.experiments import Options, find
 from epida_ray.evaluate.tables import Row, write_results
 from epida_ray.evaluate.trials import Trial, run_trial, train_oracle
-from epida_ray.progress import Reporter
+from epida_ray.progress import Reporter, printable
 from epida_ray.run import versions
-from epida_ray.storage import Storage
+from epida_ray.storage import Storage, below
 from epida_ray.stream.cluster import connected
+from epida_ray.stream.shards import cause
+
+STALL_TIMEOUT = 7200.0
+"""Seconds without the end of any trial after which an experiment gives up; with a large model one can take an hour."""
+FETCH_LIMIT = 60.0
+"""Seconds that the few numbers of a finished trial may take to arrive."""
 
 
 def reproduce(
@@ -30,8 +36,9 @@ def reproduce(
     *,
     address: str | None = None,
     reporter: Reporter | None = None,
-) -> Path:
-    """Run an experiment, or what is left of it, and write its table; returns the directory it is in.
+    stall_timeout: float = STALL_TIMEOUT,
+) -> str:
+    """Run an experiment, or what is left of it, and write its table; returns the path or URL of the directory it is in.
 
     Results of trials are in OUTPUT/trials, which all experiments with that output share, so a trial that two of them
     have in common runs once.
@@ -51,15 +58,20 @@ def reproduce(
     failures: dict[str, str] = {}
     if missing:
         with connected(address):
-            _run(name, missing, data, storage, reporter, failures)
-    if len(failures) == len(trials):
-        raise RunError(f"every trial of {name} failed; the first: {next(iter(failures.values()))}")
+            _run(name, missing, data, storage, reporter, failures, stall_timeout)
     rows = [
         Row(trial, json.loads(storage.read(f"trials/{key}.json")))
         for key, trial in zip(keys, trials, strict=True)
         if key not in failures
     ]
-    left_out = {t.method.name: failures[k] for k, t in zip(keys, trials, strict=True) if k in failures}
+    if not rows:
+        raise RunError(f"every trial of {name} failed; the first: {next(iter(failures.values()))}")
+    shown = {row.trial.method.name for row in rows}
+    left_out = {
+        t.method.name + (f" on {t.dataset} {t.size} with seed {t.seed}" if t.method.name in shown else ""): failures[k]
+        for k, t in zip(keys, trials, strict=True)
+        if k in failures
+    }
     write_results(experiment, rows, storage, left_out)
     manifest = {
         "format": 1, "kind": "reproduce", "status": "finished", "experiment": name, "title": experiment.title,
@@ -69,12 +81,12 @@ def reproduce(
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
     }  # fmt: skip
     storage.write(f"{name}/manifest.json", json.dumps(manifest, indent=1).encode())
-    return Path(output) / name
+    return below(output, name)
 
 
 def _run(
     name: str, missing: dict[str, Trial], data: dict[str, Dataset], storage: Storage, reporter: Reporter,
-    failures: dict[str, str],
+    failures: dict[str, str], stall_timeout: float,
 ) -> None:  # fmt: skip
     cpus = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
     if cpus < 1:
@@ -93,13 +105,24 @@ def _run(
                 key, trial = waiting.pop(0)
                 oracle = oracles.get(trial.dataset) if "error-distance" in trial.measure else None
                 running[_trial.remote(trial, shared[trial.dataset], oracle)] = key
-            finished, _ = ray.wait(list(running), num_returns=1)
+            finished, _ = ray.wait(list(running), num_returns=1, timeout=stall_timeout)
+            if not finished:
+                for task in running:
+                    ray.cancel(task, force=True)
+                raise RunError(
+                    f"no trial ended for {stall_timeout:.0f} s; `ray status` shows what waits. --stall-timeout sets "
+                    f"the limit. {done} of {len(missing)} trials ended; what is done is kept in {storage.location}; "
+                    "run the same command again to resume"
+                )
             for task in finished:
                 key = running.pop(task)
-                result = ray.get(task)
+                try:
+                    result = ray.get(task, timeout=FETCH_LIMIT)
+                except RayError as error:  # its worker died as often as Ray tries again, or its oracle failed
+                    result = {"failed": cause(error)}
                 if "failed" in result:
-                    failures[key] = result["failed"]
-                    reporter.warn(f"{missing[key].method.name}: {result['failed']}")
+                    failures[key] = printable(result["failed"], 300)
+                    reporter.warn(f"{missing[key].method.name}: {failures[key]}")
                 else:
                     storage.write(f"trials/{key}.json", json.dumps(result).encode())
                 done += 1
@@ -115,6 +138,8 @@ def _trial(trial: Trial, data: Dataset, oracle: dict[str, Any] | None) -> dict[s
         return run_trial(trial, data, oracle)
     except EpidaError as error:
         return {"failed": str(error)}
+    except Exception as error:  # generators and classifiers of others fail in any way
+        return {"failed": f"{type(error).__name__}: {error}"}
 
 
 @ray.remote(num_cpus=1)

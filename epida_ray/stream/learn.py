@@ -51,6 +51,8 @@ class Task:
     calibrate: bool
     max_staleness: int
     limit: float
+    trust: tuple[str, ...] = ()
+    """What the folder of the classifier may run."""
 
 
 def ready_file(round_: int) -> str:
@@ -82,7 +84,7 @@ class Training:
     def __init__(self, task: Task, rank: int, world: int) -> None:
         self.task, self.rank, self.world = task, rank, world
         storage = task.storage
-        self.classifier = load(storage.local_copy("initial"))
+        self.classifier = load(storage.local_copy("initial"), trust=task.trust)
         train, dev = (pq.read_table(_open(storage, f"input/{name}.parquet")) for name in ("train", "dev"))
         self.ids = train["sample_id"].to_pylist()
         index = {label: i for i, label in enumerate(self.classifier.labels)}

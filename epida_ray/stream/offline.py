@@ -98,7 +98,13 @@ def _work(
     if run.counts.shards:
         reporter.say(f"resuming: {run.counts.shards:,} of {run.counts.shards + len(left):,} shards are done")
     options = {n: getattr(config, n) for n in Job.__dataclass_fields__.keys() & AugmentConfig.model_fields.keys()}
-    job = Job(**options | {"plan": plan, "storage": run.storage, "fingerprint": run.fingerprint, "labels": labels})
+    job = Job(
+        **options
+        | {
+            "plan": plan, "storage": run.storage, "fingerprint": run.fingerprint, "labels": labels,
+            "trust": config.trusted(),
+        }
+    )  # fmt: skip
     saved = time.monotonic()
     with (
         connected(config.address),
@@ -168,11 +174,11 @@ def _prepare_classifier(
         path = run.storage.local_copy("model")
         if directory_digest(path) != run.manifest["model_digest"]:
             raise RequestError(f"{run.storage.location}/model was changed since the run began; use another --output")
-        return load_classifier(path).labels, run.manifest["model_digest"]
+        return load_classifier(path, trust=config.trusted()).labels, run.manifest["model_digest"]
     if given is None:
         classifier = _train(config, train_plan, reporter)
     else:
-        classifier = load_classifier(given, labels=config.labels or None)
+        classifier = load_classifier(given, labels=config.labels or None, trust=config.trusted())
     reporter.say(f"classifier: {classifier.describe()}")
     with tempfile.TemporaryDirectory(prefix="epida-") as folder:
         classifier.save(folder)

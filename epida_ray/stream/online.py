@@ -60,6 +60,7 @@ class TrainResult:
     output: str
     metrics: list[dict[str, Any]]
     test: dict[str, Any] | None
+    trust: tuple[str, ...] = ()
 
     @property
     def model_dir(self) -> str:
@@ -68,7 +69,7 @@ class TrainResult:
     def model(self) -> Any:
         from epida_ray.storage import Storage
 
-        return load_classifier(Storage(self.output).local_copy("model"))
+        return load_classifier(Storage(self.output).local_copy("model"), trust=self.trust)
 
 
 def train(config: TrainConfig, reporter: Reporter | None = None) -> TrainResult:
@@ -93,19 +94,22 @@ def train(config: TrainConfig, reporter: Reporter | None = None) -> TrainResult:
     }
     if run.open("train", asked, execution):
         reporter.say(f"{config.output} is finished already: {_last_line(run)}")
-        return _result(run)
+        return _result(config, run)
     with interruptible(run):
         prepared = _prepare(config, plans, given, run, reporter)
         _rounds(config, prepared, run, reporter)
         _finish(config, run, reporter)
-    return _result(run)
+    return _result(config, run)
 
 
 def _prepare(config: TrainConfig, plans: dict[str, Plan], given: Path | None, run: Run, reporter: Reporter) -> Plan:
     """Write the training set, the dev set and the untrained classifier into the run's directory, once."""
     if not run.manifest.get("prepared"):
         rows, rejected = _read(plans["train"])
-        labels = config.labels or (load_classifier(given).labels if given else label_set([r[2] for r in rows]))
+        trust = config.trusted()
+        labels = config.labels or (
+            load_classifier(given, trust=trust).labels if given else label_set([r[2] for r in rows])
+        )
         if len(labels) < 2:
             raise RequestError(f"column {config.label_column!r} has one class only; two are the least")
         rows, unknown = _known(rows, labels)
@@ -138,7 +142,9 @@ def _prepare(config: TrainConfig, plans: dict[str, Plan], given: Path | None, ru
             prepare_language_model(run.storage, [text for _, text, _ in rows])
         if rejected:
             write_rejected(run.storage, "rejected/input.parquet", rejected)
-        classifier = load_classifier(given, labels=config.labels or None) if given else _new(config, labels)
+        classifier = (
+            load_classifier(given, labels=config.labels or None, trust=trust) if given else _new(config, labels)
+        )
         with tempfile.TemporaryDirectory(prefix="epida-") as folder:
             classifier.save(folder)
             run.storage.upload(Path(folder), "initial")
@@ -196,7 +202,7 @@ def _known(
 
 def _schedule(config: TrainConfig, run: Run) -> tuple[int, int]:
     """(epochs of pre-training, epochs of each round)"""
-    classifier = load_classifier(run.storage.local_copy("initial"))
+    classifier = load_classifier(run.storage.local_copy("initial"), trust=config.trusted())
     defaults = getattr(classifier, "defaults", None)
     total = 1
     if defaults is not None:
@@ -226,6 +232,7 @@ def _rounds(config: TrainConfig, plan: Plan, run: Run, reporter: Reporter) -> No
             driver=uuid.uuid4().hex, storage=run.storage, transfer=transfer, loss=config.loss, rounds=config.rounds,
             pretrain_epochs=pretrain, epochs_per_round=per_round, online=config.online, patience=config.patience,
             calibrate=config.calibrate, max_staleness=config.max_staleness, limit=config.stall_timeout,
+            trust=config.trusted(),
             options=TrainingOptions(
                 batch_size=config.batch_size, learning_rate=config.learning_rate, seed=config.seed,
                 threads=run.manifest["threads"],
@@ -352,7 +359,7 @@ def _drive(
             **options
             | {
                 "plan": plan, "storage": run.storage, "fingerprint": run.fingerprint, "model": "initial",
-                "labels": tuple(run.manifest["labels"]), "online": True,
+                "labels": tuple(run.manifest["labels"]), "online": True, "trust": config.trusted(),
             }
         )  # fmt: skip
         transfer.start_round(left[0])
@@ -493,7 +500,7 @@ def _finish(config: TrainConfig, run: Run, reporter: Reporter) -> None:
     found, _ = checkpoint.load(run.storage)
     if found is None:
         raise RunError("training ended without a checkpoint")
-    classifier = load_classifier(run.storage.local_copy("initial"))
+    classifier = load_classifier(run.storage.local_copy("initial"), trust=config.trusted())
     classifier.load_state(found.part("best"))
     with tempfile.TemporaryDirectory(prefix="epida-") as folder:
         classifier.save(folder)
@@ -504,7 +511,12 @@ def _finish(config: TrainConfig, run: Run, reporter: Reporter) -> None:
     test = None
     if config.eval is not None:
         test = evaluate_model(
-            run.storage.location + "/model", config.eval, config.text_column, config.label_column, config.encoding
+            run.storage.location + "/model",
+            config.eval,
+            config.text_column,
+            config.label_column,
+            config.encoding,
+            config.trusted(),
         )
         reporter.say(f"test: accuracy {test['accuracy']:.4f}, macro-F1 {test['macro_f1']:.4f} on {test['rows']:,} rows")
     metrics = found.facts["metrics"]
@@ -524,9 +536,10 @@ def _finish(config: TrainConfig, run: Run, reporter: Reporter) -> None:
     )  # fmt: skip
 
 
-def _result(run: Run) -> TrainResult:
+def _result(config: TrainConfig, run: Run) -> TrainResult:
     found, _ = checkpoint.load(run.storage)
-    return TrainResult(run.storage.location, found.facts["metrics"] if found else [], run.manifest.get("test"))
+    metrics = found.facts["metrics"] if found else []
+    return TrainResult(run.storage.location, metrics, run.manifest.get("test"), config.trusted())
 
 
 def _last_line(run: Run) -> str:

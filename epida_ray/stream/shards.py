@@ -66,12 +66,14 @@ class Job:
     """Outputs go to a folder for each round."""
     model: str = "model"
     """The folder of the run that the classifier is in."""
+    trust: tuple[str, ...] = ()
+    """What that folder may run."""
 
     def load_classifier(self) -> Classifier:
         from epida_ray.classify import load
 
         with self.storage.local(self.model) as directory:
-            return load(directory)
+            return load(directory, trust=self.trust)
 
     @property
     def run_id(self) -> str:

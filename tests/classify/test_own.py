@@ -1,3 +1,5 @@
+from importlib.metadata import EntryPoint
+
 import numpy as np
 import pytest
 
@@ -16,7 +18,8 @@ def test_a_function_scores(tmp_path):
     with pytest.raises(RequestError, match="cannot be trained"):
         fit(classifier, ["a", "b"] * 4, [*LABELS] * 4)
     classifier.save(tmp_path)
-    np.testing.assert_allclose(load(tmp_path).predict_proba(["ab"]), [[0.75, 0.25]])
+    again = load(tmp_path, trust=[f"{MODULE}:even"])
+    np.testing.assert_allclose(again.predict_proba(["ab"]), [[0.75, 0.25]])
 
 
 def test_a_class_learns_and_keeps_its_files(tmp_path):
@@ -25,7 +28,24 @@ def test_a_class_learns_and_keeps_its_files(tmp_path):
     fit(classifier, ["abcd", "a" * 30] * 10, [*LABELS] * 10)
     classifier.save(tmp_path)
     assert (tmp_path / "own" / "means.npy").is_file()
-    assert np.array_equal(load(tmp_path).predict_proba(["abc"]), classifier.predict_proba(["abc"]))
+    again = load(tmp_path, trust=[f"{MODULE}:Lengths"])
+    assert np.array_equal(again.predict_proba(["abc"]), classifier.predict_proba(["abc"]))
+
+
+def test_a_saved_model_runs_only_what_is_trusted_by_name(tmp_path, monkeypatch):
+    create(f"{MODULE}:Lengths", LABELS).save(tmp_path)
+    for trust in ((), ["tests.classify.tiny"], [f"{MODULE}:even"]):
+        with pytest.raises(RequestError, match=f"would run {MODULE}:Lengths; .* --trust-code {MODULE}:Lengths"):
+            load(tmp_path, trust=trust)
+    point = EntryPoint(f"{MODULE}:Lengths", f"{MODULE}:Lengths", "epida_ray.classifiers")
+    monkeypatch.setattr("epida_ray.registry.entry_points", lambda group: [point])
+    assert load(tmp_path).labels == LABELS
+
+
+def test_a_config_that_no_classifier_wrote_is_one_line(tmp_path):
+    (tmp_path / "config.json").write_text('{"classifier": "minilm"}')
+    with pytest.raises(RequestError, match=r"config\.json is not complete"):
+        load(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -43,6 +63,8 @@ def test_what_is_refused():
         create(f"{MODULE}:absent", LABELS)
     with pytest.raises(RequestError, match="no predict_proba"):
         create(f"{MODULE}:VOCABULARY", LABELS)
+    with pytest.raises(RequestError, match="no predict_proba"):
+        create("subprocess:Popen", LABELS, args=["false"])
     with pytest.raises(RequestError, match="cannot be made with these arguments"):
         create(f"{MODULE}:Lengths", LABELS, colour="red")
     with pytest.raises(RequestError, match="there is no classifier"):

@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 
@@ -64,6 +66,20 @@ def test_types_of_others_must_be_named(tmp_path):
     dump(tiny.Lengths(("a", "b")), tmp_path / "own.skops")
     with pytest.raises(RequestError, match=r"tests\.classify\.tiny\.Lengths"):
         create(f"sklearn:{tmp_path / 'own.skops'}", ("a", "b"))
+    with pytest.raises(RequestError, match=r"--trust-code tests\.classify\.tiny\.Lengths"):
+        create(f"sklearn:{tmp_path / 'own.skops'}", ("a", "b"), trust=["builtins.eval"])
+    create(f"sklearn:{tmp_path / 'own.skops'}", ("a", "b"), trust=["tests.classify.tiny.Lengths"])
+
+
+def test_a_saved_model_does_not_say_itself_which_types_are_trusted(tmp_path):
+    named = ["tests.classify.tiny.Partial"]
+    create(f"sklearn:{MODULE}:Partial", ("fruit", "tool")).save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"trust": named}))
+    with pytest.raises(RequestError, match=r"--trust-code tests\.classify\.tiny\.Partial"):
+        load(tmp_path)
+    again = load(tmp_path, trust=named)
+    again.load_state(again.state())
 
 
 def test_weights_count():

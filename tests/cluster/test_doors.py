@@ -16,8 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import epida_ray
+from epida_ray.config import AugmentConfig
 from epida_ray.errors import RequestError
+from epida_ray.evaluate.models import evaluate_model
 from epida_ray.inputs import Columns, ShardReader, plan_inputs
+from epida_ray.preview import preview
 
 PACKAGE = Path(epida_ray.__file__).parent
 
@@ -83,6 +86,41 @@ def test_pickled_objects_in_a_parquet_file_stay_pickled(tmp_path: Path, column: 
     assert not exploded.exists()
     pickle.loads(storage[0].as_py())
     assert exploded.exists(), "the bomb is a dud"
+
+
+EVIL = {
+    "a command": {"classifier": "subprocess:Popen", "keeps": False, "arguments": {"args": ["touch", "EXPLODED"]}},
+    "a pickle": {"classifier": "sklearn.utils.parallel:joblib", "keeps": True, "arguments": {}},
+    "a factory": {"classifier": "sklearn:x", "keeps": False, "arguments": {"source": "own", "trust_pickle": True}},
+}
+
+
+@pytest.mark.parametrize("evil", EVIL)
+@pytest.mark.parametrize("named", [False, True])
+def test_a_model_directory_runs_no_code(tmp_path: Path, evil: str, named: bool, monkeypatch) -> None:
+    """Neither unasked nor when the user was talked into naming something that is no classifier."""
+    monkeypatch.chdir(tmp_path)
+    exploded = tmp_path / "EXPLODED"
+    config = EVIL[evil] | {"labels": ["a", "b"], "temperature": 1.0}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "own").write_bytes(pickle.dumps(Bomb(exploded)))
+    (tmp_path / "in.csv").write_text("text,label\nx,a\ny,b\n")
+    trust = [config["classifier"]] if named else []
+    with pytest.raises(RequestError, match="no predict_proba|no class with|would run"):
+        evaluate_model(str(tmp_path), str(tmp_path / "in.csv"), "text", "label", trust_code=trust)
+    with pytest.raises(RequestError, match="no predict_proba|no class with|would run"):
+        preview("some words to rewrite", classifier=str(tmp_path), label="a", trust_code=tuple(trust))
+    assert not exploded.exists()
+
+
+def test_a_run_trusts_the_code_that_its_request_names(tmp_path: Path) -> None:
+    def trusted(**options: object) -> tuple[str, ...]:
+        return AugmentConfig(input="in.csv", output="out", **options).trusted()
+
+    assert trusted(classifier="my:Class", trust_code=["my.Type"]) == ("my:Class", "my.Type")
+    assert "my.Type" in trusted(classifier="sklearn:p.skops", classifier_args={"trust": ["my.Type"]})
+    (tmp_path / "my:Class").mkdir()
+    assert trusted(classifier=str(tmp_path / "my:Class")) == ()
 
 
 LOADERS = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}

@@ -13,6 +13,7 @@ import pytest
 
 from epida_ray.classify import load
 from epida_ray.config import AugmentConfig, TrainConfig
+from epida_ray.errors import RequestError
 from epida_ray.stream.offline import augment
 from epida_ray.stream.online import train
 from tests.classify import tiny
@@ -61,6 +62,18 @@ def test_train_then_augment(name: str, tmp_path: Path) -> None:
     assert 0 < max(rows["s_tot"].to_pylist()) <= 2
 
 
+@pytest.mark.usefixtures("local_ray")
+def test_a_class_of_ones_own_is_run_where_the_request_names_it(tmp_path: Path) -> None:
+    source, name = corpus(tmp_path / "in.parquet"), "tests.classify.tiny:Lengths"
+    options = {"input": source, "generators": 1, "scorers": 1, "stall_timeout": 300, "m": 1}
+    trained = train(TrainConfig(output=str(tmp_path / "trained"), classifier=name, rounds=1, eval=source, **options))
+    assert trained.test is not None and trained.model().labels == ("fruit", "tool")
+    options |= {"output": str(tmp_path / "augmented"), "classifier": trained.model_dir}
+    with pytest.raises(RequestError, match=f"--trust-code {name}"):
+        augment(AugmentConfig(**options))
+    assert augment(AugmentConfig(**options, trust_code=(name,))).kept == 60
+
+
 @pytest.mark.slow
 def test_scorers_take_the_gpus_they_are_given_and_say_where_they_run(tmp_path: Path) -> None:
     """Logical GPUs: each scorer holds a whole one, the stages are apart, and the bytes are those of a CPU run."""
@@ -69,6 +82,7 @@ def test_scorers_take_the_gpus_they_are_given_and_say_where_they_run(tmp_path: P
     script = f"""
 import json, ray
 from epida_ray.config import AugmentConfig
+from epida_ray.errors import RequestError
 from epida_ray.stream.offline import augment
 pools = []
 for gpus in (0, 2):

@@ -1,16 +1,22 @@
 import csv
 import json
+import os
+import signal
+from pathlib import Path
 
 import pytest
 
 from epida_ray.errors import RequestError, RunError
 from epida_ray.evaluate.experiments import EXPERIMENTS, Options
+from epida_ray.storage import Storage
+from epida_ray.stream import experiments
 from epida_ray.stream.experiments import reproduce
 
 FAST = ("normalization", "replacement")
 
 
-def check(folder, name):
+def check(location, name):
+    folder = Path(location)
     assert {"results.csv", "table.md", "plot.svg", "manifest.json"} <= {p.name for p in folder.iterdir()}
     rows = list(csv.DictReader((folder / "results.csv").open()))
     assert len(rows) == len(EXPERIMENTS[name].trials(Options(quick=True)))
@@ -63,10 +69,41 @@ def test_trials_are_kept_and_shared_between_experiments(tmp_path, local_ray):
 
 def test_a_method_that_cannot_run_is_left_out_and_named(tmp_path, local_ray):
     options = Options(quick=True, columns=(("toy", "100%"),), generators=("eda", "nothing"))
-    folder = reproduce("generality", write_corpus(tmp_path / "data"), str(tmp_path / "out"), options)
+    folder = Path(reproduce("generality", write_corpus(tmp_path / "data"), str(tmp_path / "out"), options))
     text = (folder / "table.md").read_text()
     assert "random nothing was left out: there is no generator 'nothing'" in text and "| EPiDA with EDA |" in text
     assert set(json.loads((folder / "manifest.json").read_text())["failed"]) == {"random nothing", "EPiDA with nothing"}
+
+
+class Broken:
+    def __init__(self):
+        raise ZeroDivisionError("of\nits own")
+
+
+class Killed:
+    def __init__(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_trial_that_fails_in_any_way_is_left_out_and_named(tmp_path, local_ray, monkeypatch):
+    monkeypatch.setattr(experiments, "_trial", experiments._trial.options(max_retries=0))
+    own = (f"{__name__}:Broken", f"{__name__}:Killed")
+    options = Options(quick=True, columns=(("toy", "100%"),), generators=("eda", *own), seeds=(0,))
+    folder = reproduce("generality", write_corpus(tmp_path / "data"), str(tmp_path / "out"), options)
+    failed = json.loads((Path(folder) / "manifest.json").read_text())["failed"]
+    assert failed[f"random {own[0]}"] == "ZeroDivisionError: of its own"
+    assert "WorkerCrashedError" in failed[f"random {own[1]}"] and len(failed) == 4
+
+
+def test_trials_that_never_end_are_given_up(tmp_path, local_ray):
+    with pytest.raises(RunError, match=r"no trial ended .* 0 of \d+ trials ended; .* to resume"):
+        reproduce("combine", write_corpus(tmp_path / "data"), str(tmp_path / "out"), TOY, stall_timeout=0.01)
+
+
+def test_the_place_of_the_results_is_a_url_where_the_output_is_one(tmp_path, local_ray):
+    out = f"file://{tmp_path}/out"
+    folder = reproduce("normalization", write_corpus(tmp_path / "data"), out, TOY)
+    assert folder == f"{out}/normalization" and Storage(folder).read("table.md").startswith(b"# normalization")
 
 
 def test_what_cannot_start_is_said(tmp_path, local_ray):
