@@ -85,8 +85,8 @@ def _check_reachable(target: str) -> None:
         return
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
-    except OSError as error:
-        reason = error.strerror or str(error)
+    except (OSError, UnicodeError, OverflowError) as error:  # the last two for a host or a port that cannot be one
+        reason = getattr(error, "strerror", None) or str(error)
         raise RequestError(f"no Ray at --address {target}: {reason}; start one with `ray start --head`") from error
 
 
