@@ -83,7 +83,7 @@ class Training:
         self.task, self.rank, self.world = task, rank, world
         storage = task.storage
         self.classifier = load(storage.local_copy("initial"))
-        train, dev = (pq.read_table(_open(storage, f"input/{name}.parquet")) for name in ("train", "dev"))
+        train, dev = (pq.read_table(_open(storage, f"prepared/{name}.parquet")) for name in ("train", "dev"))
         self.ids = train["sample_id"].to_pylist()
         index = {label: i for i, label in enumerate(self.classifier.labels)}
         y = np.array([index[label] for label in train["label"].to_pylist()], np.int64)

@@ -38,7 +38,7 @@ from epida_ray.inputs import Columns, Plan, ShardReader, plan_inputs
 from epida_ray.progress import Reporter, Tracker
 from epida_ray.run import Run, digest, directory_digest
 from epida_ray.select import needs_perplexity
-from epida_ray.storage import refusal
+from epida_ray.storage import Storage, below, refusal
 from epida_ray.stream.cluster import Pools, connected, fit_pools
 from epida_ray.stream.learn import FAILURE, Task, ready_file, train_rounds
 from epida_ray.stream.metrics import RunMetrics
@@ -63,11 +63,9 @@ class TrainResult:
 
     @property
     def model_dir(self) -> str:
-        return f"{self.output}/model"
+        return below(self.output, "model")
 
     def model(self) -> Any:
-        from epida_ray.storage import Storage
-
         return load_classifier(Storage(self.output).local_copy("model"))
 
 
@@ -132,7 +130,7 @@ def _prepare(config: TrainConfig, plans: dict[str, Plan], given: Path | None, ru
         for name, some in (("train", rows), ("dev", dev)):
             ids, texts, names = zip(*some, strict=True)
             run.storage.write_table(
-                f"input/{name}.parquet", pa.table({"sample_id": ids, "text": texts, "label": names})
+                f"prepared/{name}.parquet", pa.table({"sample_id": ids, "text": texts, "label": names})
             )
         if needs_perplexity(config.select):
             prepare_language_model(run.storage, [text for _, text, _ in rows])
@@ -153,8 +151,7 @@ def _prepare(config: TrainConfig, plans: dict[str, Plan], given: Path | None, ru
         f"{run.manifest['classifier']}; {counts['train']:,} rows to learn from, {counts['dev']:,} to choose the best "
         f"round by, {len(run.manifest['labels'])} classes"
     )
-    location = f"{run.storage.location}/input/train.parquet"
-    prepared = plan_inputs(location, Columns(id="sample_id"))
+    prepared = plan_inputs(below(run.storage.location, "prepared/train.parquet"), Columns(id="sample_id"))
     prepared = prepared.model_copy(update={"shard_rows": max(ROUND_SHARD, prepared.shard_rows)})
     run.plan, run.fingerprint = prepared, run.manifest["fingerprint"]
     return prepared
@@ -504,7 +501,7 @@ def _finish(config: TrainConfig, run: Run, reporter: Reporter) -> None:
     test = None
     if config.eval is not None:
         test = evaluate_model(
-            run.storage.location + "/model", config.eval, config.text_column, config.label_column, config.encoding
+            below(run.storage.location, "model"), config.eval, config.text_column, config.label_column, config.encoding
         )
         reporter.say(f"test: accuracy {test['accuracy']:.4f}, macro-F1 {test['macro_f1']:.4f} on {test['rows']:,} rows")
     metrics = found.facts["metrics"]
