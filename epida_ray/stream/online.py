@@ -42,9 +42,18 @@ from epida_ray.storage import Storage, below, refusal
 from epida_ray.stream.cluster import Pools, connected, fit_pools
 from epida_ray.stream.learn import FAILURE, Task, ready_file, train_rounds
 from epida_ray.stream.metrics import RunMetrics
-from epida_ray.stream.offline import columns_of, given_classifier, interruptible, label_set
+from epida_ray.stream.offline import (
+    Aside,
+    Row,
+    columns_of,
+    given_classifier,
+    interruptible,
+    known_labels,
+    label_set,
+    set_aside,
+)
 from epida_ray.stream.rounds import Candidates, Scorers, version_for
-from epida_ray.stream.shards import Job, cause, prepare_language_model, write_rejected
+from epida_ray.stream.shards import Job, cause, prepare_language_model
 from epida_ray.stream.weights import StoreTransfer, start_store
 
 ROUND_SHARD = 256
@@ -103,15 +112,23 @@ def _prepare(config: TrainConfig, plans: dict[str, Plan], given: Path | None, ru
     """Write the training set, the dev set and the untrained classifier into the run's directory, once."""
     if not run.manifest.get("prepared"):
         rows, rejected = _read(plans["train"])
+        total = len(rows) + len(rejected)
         labels = config.labels or (load_classifier(given).labels if given else label_set([r[2] for r in rows]))
+        rows, unknown = known_labels(rows, labels)
+        rejected += unknown
+        set_aside(run.storage, "input", rejected, reporter)
+        if len(rejected) > config.max_rejected * total:
+            raise RunError(
+                f"{len(rejected):,} of {total:,} rows of TRAIN were set aside, more than --max-rejected "
+                f"{config.max_rejected:g} allows; the first: {rejected[0][2]}. They are in "
+                f"{run.storage.location}/rejected; mend TRAIN, or go on with a larger --max-rejected"
+            )
         if len(labels) < 2:
             raise RequestError(f"column {config.label_column!r} has one class only; two are the least")
-        rows, unknown = _known(rows, labels)
-        rejected += unknown
+        if "eval" in plans:
+            _usable("eval", plans["eval"], labels, run, reporter)
         if "dev" in plans:
-            dev, dropped = _known(_read(plans["dev"])[0], labels)
-            if dropped:
-                reporter.warn(f"{len(dropped)} dev rows are left out: {dropped[0][2]}")
+            dev = _usable("dev", plans["dev"], labels, run, reporter)
         else:
             index = {label: i for i, label in enumerate(labels)}
             taken = dev_split(np.array([index[r[2]] for r in rows], np.int64), 0.1, config.seed)
@@ -123,10 +140,6 @@ def _prepare(config: TrainConfig, plans: dict[str, Plan], given: Path | None, ru
             )
         if absent := sorted(set(labels) - {r[2] for r in dev}):
             reporter.warn(f"no dev row has the label {', '.join(absent)}: the dev score says nothing about it")
-        if len(rejected) > config.max_rejected * (len(rows) + len(rejected)):
-            raise RunError(
-                f"{len(rejected):,} rows of TRAIN were set aside, more than --max-rejected allows: {rejected[0][2]}"
-            )
         for name, some in (("train", rows), ("dev", dev)):
             ids, texts, names = zip(*some, strict=True)
             run.storage.write_table(
@@ -134,8 +147,6 @@ def _prepare(config: TrainConfig, plans: dict[str, Plan], given: Path | None, ru
             )
         if needs_perplexity(config.select):
             prepare_language_model(run.storage, [text for _, text, _ in rows])
-        if rejected:
-            write_rejected(run.storage, "rejected/input.parquet", rejected)
         classifier = load_classifier(given, labels=config.labels or None) if given else _new(config, labels)
         with tempfile.TemporaryDirectory(prefix="epida-") as folder:
             classifier.save(folder)
@@ -167,7 +178,7 @@ def _threads(classifier: Any) -> int:
     return min(os.cpu_count() or 1, 8) if size > 2_000_000 else 1
 
 
-def _read(plan: Plan) -> tuple[list[tuple[str, str, str]], list[tuple[str, str, str, str]]]:
+def _read(plan: Plan) -> tuple[list[Row], list[Aside]]:
     reader = ShardReader(plan)
     rows, rejected = [], [(f.path, "read", f.error, "") for f in plan.files if f.error]
     for shard in plan.shards():
@@ -179,16 +190,13 @@ def _read(plan: Plan) -> tuple[list[tuple[str, str, str]], list[tuple[str, str, 
     return rows, rejected
 
 
-def _known(
-    rows: list[tuple[str, str, str]], labels: tuple[str, ...]
-) -> tuple[list[Any], list[tuple[str, str, str, str]]]:
-    known = set(labels)
-    bad = [
-        (i, "read", f"the label {label[:40]!r} is not one of {', '.join(labels[:10])}", text)
-        for i, text, label in rows
-        if label not in known
-    ]
-    return [r for r in rows if r[2] in known], bad
+def _usable(name: str, plan: Plan, labels: tuple[str, ...], run: Run, reporter: Reporter) -> list[Row]:
+    rows, rejected = _read(plan)
+    good, unknown = known_labels(rows, labels)
+    set_aside(run.storage, name, rejected + unknown, reporter)
+    if not good:
+        raise RequestError(f"--{name}: no row can be used; the first: {(rejected + unknown)[0][2]}")
+    return good
 
 
 def _schedule(config: TrainConfig, run: Run) -> tuple[int, int]:
