@@ -214,6 +214,7 @@ class Training:
                 raise Replaced(f"attempt {newest['attempt']} has taken over from attempt {self.attempt}")
             raise RunError("another command has taken over this run; this one stops without writing")
         self.facts |= {"round": round_, "versions": sorted(self.versions), "pid": os.getpid(), "attempt": self.attempt}
+        self.facts["node"] = ray.util.get_node_ip_address()
         arrays = {f"trainer/{k}": v for k, v in self.learner.state().items()}
         arrays |= {f"best/{k}": v for k, v in self.best.items()}
         arrays |= {f"version-{n}/{k}": v for n, weights in self.versions.items() for k, v in weights.items()}

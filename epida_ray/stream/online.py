@@ -36,12 +36,12 @@ from epida_ray.evaluate.models import evaluate_model
 from epida_ray.generate import GENERATORS
 from epida_ray.inputs import Columns, Plan, ShardReader, plan_inputs
 from epida_ray.progress import Reporter, Tracker
-from epida_ray.run import Run, digest, directory_digest
+from epida_ray.run import Counts, Run, digest, directory_digest
 from epida_ray.select import needs_perplexity
 from epida_ray.storage import Storage, below, refusal
 from epida_ray.stream.cluster import Pools, connected, fit_pools
 from epida_ray.stream.learn import FAILURE, Task, ready_file, train_rounds
-from epida_ray.stream.metrics import RunMetrics
+from epida_ray.stream.metrics import COUNTED, RunMetrics
 from epida_ray.stream.offline import (
     Aside,
     Row,
@@ -53,7 +53,7 @@ from epida_ray.stream.offline import (
     set_aside,
 )
 from epida_ray.stream.rounds import Candidates, Scorers, version_for
-from epida_ray.stream.shards import Job, cause, prepare_language_model
+from epida_ray.stream.shards import STAGES, Job, cause, prepare_language_model, round_folder
 from epida_ray.stream.weights import StoreTransfer, start_store
 
 ROUND_SHARD = 256
@@ -221,11 +221,16 @@ def _rounds(config: TrainConfig, plan: Plan, run: Run, reporter: Reporter) -> No
     if damaged:
         reporter.warn(f"checkpoint {', '.join(damaged)} is damaged; going on from the one before")
     done = found.facts["round"] if found else -1
+    run.counts.nodes.update(run.manifest.get("nodes", {}))
     if found:
         reporter.say(f"resuming after round {done}")
+        _report(run, None, reporter)
     with connected(config.address), interruptible(run, reporter):
         workers, pools = _resources(config)
-        run.manifest |= {"pools": pools._asdict(), "workers": workers, "shards": config.rounds, "status": "running"}
+        run.save(
+            pools=pools._asdict(), workers=workers, shards=config.rounds + 1, driver=ray.util.get_node_ip_address(),
+            status="running",
+        )  # fmt: skip
         transfer = start_store(run.storage, config.max_staleness)
         task = Task(
             driver=uuid.uuid4().hex, storage=run.storage, transfer=transfer, loss=config.loss, rounds=config.rounds,
@@ -366,18 +371,17 @@ def _drive(
     shards = len(list(plan.shards()))
     metrics = RunMetrics(run.run_id)
     with scorers or nullcontext(), reporter.track("train", config.rounds + 1, done + 1, unit="rounds") as tracker:
-        for round_ in range(max(done + 1, 0), config.rounds + 1):
-            if round_ in left:
-                assert candidates is not None and scorers is not None
-                version = version_for(round_, config.max_staleness)
-                if not _wait_for(version, transfer, fit, config.stall_timeout):
-                    break
-                transfer.start_round(round_)
-                metrics.weights(version_for(round_, 0), version)
-                _judge(config, run, round_, version, candidates, scorers, shards, metrics)
-            newest = _report(run, tracker, reporter)
-            if newest is not None and newest["stopped"]:
+        for round_ in left:
+            assert candidates is not None and scorers is not None
+            version = version_for(round_, config.max_staleness)
+            if not _wait_for(version, transfer, fit, config.stall_timeout):
                 break
+            newest = _report(run, tracker, reporter)
+            if newest is not None and newest["stopped"]:  # saved before the weights of that round are published
+                break
+            transfer.start_round(round_)
+            metrics.weights(version_for(round_, 0), version)
+            _judge(config, run, round_, version, candidates, scorers, shards, metrics)
         seen, deadline = -1, 0.0
         while fit.running:
             if (rounds := run.manifest.get("rounds_done", 0)) != seen:
@@ -429,9 +433,10 @@ def _judge(
         counts = json.loads(answer["counts"])
         if "error" in counts:
             raise RunError(counts["error"])
-        for name in ("rows", "candidates", "kept", "rejected", "short", "s_div", "s_qua", "flips"):
+        for name in (*COUNTED, "s_div", "s_qua", "flips"):
             totals[name] += counts[name]
         totals["shards"] += 1
+        run.counts.nodes[counts["node"]] += 1
         metrics.shard(counts, shards - totals["shards"])
         seconds.update(counts["seconds"])
         reasons.update(counts["reasons"])
@@ -445,7 +450,7 @@ def _judge(
             f"--max-rejected {config.max_rejected:g} allows; the commonest reason ({count:,}): {reason}"
         )
     kept = max(1, totals["kept"])
-    facts: dict[str, Any] = {n: totals[n] for n in ("rows", "candidates", "kept", "rejected", "short")}
+    facts: dict[str, Any] = {n: totals[n] for n in COUNTED}
     facts |= {"s_div": totals["s_div"] / kept, "s_qua": totals["s_qua"] / kept, "flip_rate": totals["flips"] / kept}
     facts |= {"judged_by_version": version, "scorer_pids": sorted(busy), "generator_pids": sorted(generators)}
     facts["seconds"] = {k: round(v, 4) for k, v in seconds.items()} | {
@@ -454,20 +459,27 @@ def _judge(
         "load_weights": max(load.values()),
         "judge_wall": time.perf_counter() - began,
     }
+    run.save(nodes=dict(run.counts.nodes))
     run.storage.write(ready_file(round_), json.dumps(facts).encode())
 
 
 def _report(run: Run, tracker: Tracker | None, reporter: Reporter) -> dict[str, Any] | None:
-    """Bring metrics.jsonl and the view up to the newest checkpoint."""
+    """Bring metrics.jsonl, the manifest and the view up to the newest checkpoint."""
     facts = checkpoint.newest_facts(run.storage)
     if facts is None:
         return None
     metrics = facts["metrics"]
+    counts = run.counts = Counts(shards=len(metrics), nodes=run.counts.nodes)
+    for line in metrics:
+        for name in COUNTED:
+            setattr(counts, name, getattr(counts, name) + line.get(name, 0))
+        counts.seconds.update({k: v for k, v in line["seconds"].items() if k in (*STAGES, "train")})
     if len(metrics) != run.manifest.get("rounds_done"):
+        counts.nodes[facts["node"]] += max(0, len(metrics) - run.manifest.get("rounds_done", 0))
         lines = "".join(json.dumps(line) + "\n" for line in metrics)
         run.storage.write("metrics.jsonl", lines.encode())
         _tensorboard(run, metrics)
-        run.save(rounds_done=len(metrics), best_round=facts["best_round"])
+        run.save(rounds_done=len(metrics), best_round=facts["best_round"], **run.progress())
         if tracker is not None:
             newest = metrics[-1]
             tracker.update(
@@ -512,21 +524,18 @@ def _finish(config: TrainConfig, run: Run, reporter: Reporter) -> None:
             below(run.storage.location, "model"), config.eval, config.text_column, config.label_column, config.encoding
         )
         reporter.say(f"test: accuracy {test['accuracy']:.4f}, macro-F1 {test['macro_f1']:.4f} on {test['rows']:,} rows")
-    metrics = found.facts["metrics"]
-    run.manifest["done"] = {
-        "shards": len(metrics),
-        **{n: sum(line.get(n, 0) for line in metrics) for n in ("rows", "candidates", "kept", "rejected", "short")},
-    }
-    seconds: Counter[str] = Counter()
-    for line in metrics:
-        seconds.update(
-            {k: v for k, v in line["seconds"].items() if k in ("generate", "score", "select", "write", "train")}
-        )
-    run.storage.remove_unfinished()
-    run.save(
-        status="finished", finished=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), model_digest=model_digest,
-        best={"round": found.facts["best_round"], **best}, test=test, seconds=dict(seconds), reasons={},
-    )  # fmt: skip
+    _drop_unused(run, found.facts["round"], config.rounds)
+    run.finish(model_digest=model_digest, best={"round": found.facts["best_round"], **best}, test=test)
+
+
+def _drop_unused(run: Run, last: int, rounds: int) -> None:
+    """Rounds that were judged ahead of a training that then stopped early; how many there are is a matter of timing."""
+    for round_ in range(last + 1, rounds + 1):
+        for folder in ("augmented", "rejected", "short", "candidates"):
+            if run.storage.exists(name := f"{folder}/{round_folder(round_)}"):
+                run.storage.filesystem.delete_dir(run.storage.path(name))
+        if run.storage.exists(ready_file(round_)):
+            run.storage.remove(ready_file(round_))
 
 
 def _result(run: Run) -> TrainResult:

@@ -115,6 +115,9 @@ def test_rounds_versions_metrics_and_the_best_model(tmp_path: Path) -> None:
     best = max(line["dev_macro_f1"] for line in lines)
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["best"]["macro_f1"] == best and manifest["status"] == "finished"
+    assert manifest["done"]["shards"] == manifest["shards"] == 4
+    assert manifest["done"]["kept"] == sum(line.get("kept", 0) for line in lines)
+    assert manifest["driver"] in manifest["nodes"]
     test = evaluate_model(result.model_dir, str(tmp_path / "in.parquet"), "text", "label")
     assert result.test is not None and test["macro_f1"] == result.test["macro_f1"] > 0.9
     assert list((tmp_path / "run" / "tensorboard").iterdir())
@@ -166,6 +169,9 @@ def test_what_goes_wrong_is_said_clearly_and_nothing_finished_is_lost(tmp_path: 
     with pytest.raises(RunError, match="round 1: .* samples were set aside.*no rewriting today"):
         train(config(tmp_path, "refused", generator="tests.stream.test_online:Refuses"))
     assert (tmp_path / "refused" / "checkpoint" / "round-00000.safetensors").exists()
+    manifest = json.loads((tmp_path / "refused" / "manifest.json").read_text())
+    assert (manifest["status"], manifest["done"]["shards"], manifest["shards"]) == ("failed", 1, 4)
+    assert manifest["driver"] in manifest["nodes"]
     with pytest.raises(RequestError, match="too few labelled rows|one class only"):
         pq.write_table(pa.table({"text": ["a b", "c d"], "label": ["x", "x"]}), tmp_path / "tiny.parquet")
         train(config(tmp_path, "tiny", input=str(tmp_path / "tiny.parquet")))
@@ -173,6 +179,28 @@ def test_what_goes_wrong_is_said_clearly_and_nothing_finished_is_lost(tmp_path: 
     (tmp_path / "wrong" / "config.json").write_text("{}")
     with pytest.raises(RequestError, match="wrong"):
         train(config(tmp_path, "model", classifier=str(tmp_path / "wrong")))
+
+
+class Constant(Sleeps):
+    """A classifier that never gets better."""
+
+    def predict_proba(self, texts):  # type: ignore[no-untyped-def]
+        return np.full((len(texts), len(self.labels)), 1 / len(self.labels), np.float32)
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_a_run_that_stops_early_holds_the_rounds_it_was_trained_on(tmp_path: Path, staleness: int) -> None:
+    corpus(tmp_path / "in.parquet")
+    result = train(
+        config(
+            tmp_path, classifier="tests.stream.test_online:Constant", generator="tests.stream.test_online:Marks",
+            patience=1, max_staleness=staleness, rounds=6, candidates=True,
+        )
+    )  # fmt: skip
+    assert [line["round"] for line in result.metrics] == [0, 1]
+    for folder in ("augmented", "candidates"):
+        assert [p.name for p in (tmp_path / "run" / folder).iterdir()] == ["round=001"]
+    assert [p.name for p in (tmp_path / "run" / "rounds").iterdir()] == ["00001.json"]
 
 
 @pytest.mark.parametrize(("bad", "outcome"), [(19, None), (21, "21 of 100 rows of TRAIN were set aside")])
