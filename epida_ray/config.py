@@ -13,7 +13,17 @@ from epida_ray.errors import RequestError
 C = TypeVar("C", bound=BaseModel)
 
 EXECUTION_OPTIONS = frozenset(
-    {"output", "address", "generators", "scorers", "max_rejected", "generator_timeout", "stall_timeout", "threads"}
+    {
+        "output",
+        "address",
+        "generators",
+        "scorers",
+        "generator_gpus",
+        "max_rejected",
+        "generator_timeout",
+        "stall_timeout",
+        "threads",
+    }
 )
 """Options that say where and how fast, not what: a run may be resumed with other values of these."""
 
@@ -49,6 +59,7 @@ class MethodConfig(BaseModel):
     address: str | None = Field(None, description="Ray to run on: local, auto or HOST:PORT.")
     generators: int | None = Field(None, ge=1, description="Generator actors; by default as many as fit.")
     scorers: int | None = Field(None, ge=1, description="Scorer actors; by default as many as fit.")
+    generator_gpus: float = Field(0, ge=0, le=1, description="Share of a GPU that each generator holds; 0: none.")
     generator_timeout: float | None = Field(None, gt=0, description="Seconds a generator may take for a shard.")
     stall_timeout: float = Field(1800, gt=0, description="Longest wait, in seconds, before the run gives up.")
 

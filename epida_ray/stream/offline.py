@@ -113,7 +113,7 @@ def _work(
         interruptible(run, reporter),
         reporter.track("augment", plan.rows, run.counts.rows) as tracker,
     ):
-        pools = size_pools(config.generators, config.scorers)
+        pools = size_pools(config.generators, config.scorers, config.generator_gpus)
         run.save(pools=pools._asdict(), driver=ray.util.get_node_ip_address())
         metrics = RunMetrics(run.run_id)
         try:

@@ -277,8 +277,7 @@ def _resources(config: TrainConfig) -> tuple[int, Pools]:
     left = cpus - workers
     if left < 1:
         raise RequestError(f"{workers} train workers leave {left:g} of {cpus:g} CPUs for the rest; use fewer --workers")
-    pools = fit_pools(left, 0.0 if gpus < 1 else gpus, config.generators, config.scorers)
-    return workers, pools._replace(scorer_gpus=min(pools.scorer_gpus, 0.5) if gpus else 0.0)
+    return workers, fit_pools(left, gpus, config.generators, config.scorers, config.generator_gpus, workers)
 
 
 class _Fit:
@@ -294,7 +293,9 @@ class _Fit:
             _loop,
             train_loop_config={"task": task},
             scaling_config=ray.train.ScalingConfig(
-                num_workers=workers, use_gpu=gpu, resources_per_worker={"CPU": 1, "GPU": 0.5} if gpu else {"CPU": 1}
+                num_workers=workers,
+                use_gpu=gpu,
+                resources_per_worker={"CPU": 1, "GPU": pools.scorer_gpus} if gpu else {"CPU": 1},
             ),
             run_config=ray.train.RunConfig(
                 name=f"epida-{task.driver}",
