@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from epida_ray.errors import RequestError
-from epida_ray.storage import Storage
+from epida_ray.storage import Storage, below
 
 if TYPE_CHECKING:
     from epida_ray.stream.offline import AugmentResult
@@ -19,7 +21,7 @@ def augment(data: Any, output: str, *, progress: bool = False, **options: Any) -
     """Like `epida augment`: `options` are those of the command line, with underscores.
 
     `data` is a path or URL, a pandas DataFrame, an Arrow table, a Hugging Face or a Ray dataset; a table in memory is
-    first written to `output/input/`, so that the run can be resumed.
+    first written to a folder in `output/input/`, named by its content, so that the run can be resumed.
     """
     from epida_ray.config import AugmentConfig, make_config
     from epida_ray.progress import Reporter
@@ -46,10 +48,16 @@ def _location(data: Any, output: str, name: str) -> str:
     """Where the data is; what is in memory is put into the run's directory."""
     if isinstance(data, str) or hasattr(data, "__fspath__"):
         return str(data)
+    from epida_ray.run import directory_digest
+
     storage = Storage(output)
-    for number, table in enumerate(_tables(data)):
-        storage.write_table(f"{name}/part-{number:05d}.parquet", table)
-    return f"{storage.location}/{name}"
+    with tempfile.TemporaryDirectory(prefix="epida-") as folder:
+        parts = Storage(folder)
+        for number, table in enumerate(_tables(data)):
+            parts.write_table(f"part-{number:05d}.parquet", table)
+        place = f"input/{name}-{directory_digest(Path(folder))[:16]}"
+        storage.upload(Path(folder), place)
+    return below(storage.location, place)
 
 
 def _tables(data: Any) -> Iterator[pa.Table]:

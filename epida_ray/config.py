@@ -18,6 +18,7 @@ EXECUTION_OPTIONS = frozenset(
         "address",
         "generators",
         "scorers",
+        "generator_gpus",
         "max_rejected",
         "generator_timeout",
         "stall_timeout",
@@ -71,6 +72,7 @@ class MethodConfig(BaseModel):
     )
     generators: int | None = Field(None, ge=1, description="Generator actors; by default as many as fit.")
     scorers: int | None = Field(None, ge=1, description="Scorer actors; by default as many as fit.")
+    generator_gpus: float = Field(0, ge=0, le=1, description="Share of a GPU that each generator holds; 0: none.")
     generator_timeout: float | None = Field(
         None, gt=0, description="Seconds a generator may take for a shard; by default no limit."
     )

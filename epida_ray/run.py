@@ -98,6 +98,8 @@ class Run:
                 "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 "versions": versions(),
             }
+            for name in self.storage.names("rejected"):  # of the files that were asked for before
+                self.storage.remove(f"rejected/{name}")
             self.save()
             return False
         self.manifest = found

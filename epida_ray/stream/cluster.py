@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import socket
@@ -85,8 +86,8 @@ def _check_reachable(target: str) -> None:
         return
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
-    except OSError as error:
-        reason = error.strerror or str(error)
+    except (OSError, UnicodeError, OverflowError) as error:  # the last two for a host or a port that cannot be one
+        reason = getattr(error, "strerror", None) or str(error)
         raise RequestError(f"no Ray at --address {target}: {reason}; start one with `ray start --head`") from error
 
 
@@ -141,32 +142,52 @@ class Pools(NamedTuple):
     scorers: int
     scorer_cpus: float
     scorer_gpus: float
+    generator_gpus: float = 0.0
 
 
-def size_pools(generators: int | None, scorers: int | None) -> Pools:
+def size_pools(generators: int | None, scorers: int | None, generator_gpus: float = 0.0) -> Pools:
     """Fit the pools to the cluster; refuse what could never be scheduled and say what would fit."""
     resources = ray.cluster_resources()
-    return fit_pools(resources.get("CPU", 0.0), resources.get("GPU", 0.0), generators, scorers)
+    return fit_pools(resources.get("CPU", 0.0), resources.get("GPU", 0.0), generators, scorers, generator_gpus)
 
 
-def fit_pools(cpus: float, gpus: float, generators: int | None, scorers: int | None) -> Pools:
+def fit_pools(
+    cpus: float, gpus: float, generators: int | None, scorers: int | None, generator_gpus: float = 0.0, workers: int = 0
+) -> Pools:
+    """`workers` train beside the pools; their CPUs are not among `cpus`, but they share the GPUs."""
     if cpus < 1:
         raise RequestError(f"this Ray has {cpus:g} CPUs; one is the least that a run needs")
-    if gpus >= 1:
-        scorer_count = scorers or int(gpus)
-        scorer_gpus = min(1.0, int(gpus * 100 / scorer_count) / 100)
+    devices = int(gpus)
+    if generator_gpus and not devices:
+        raise RequestError(f"--generator-gpus {generator_gpus:g}: this Ray has no GPU; leave it out")
+    if devices:
+        # Where scorers are not alone on the GPUs, all take an equal share: unequal ones may not fit a device's rest.
+        share = generator_gpus or (0.5 if workers else 0.0)
+        free = devices * int(1 / share) - workers if share else 0
+        default = max(1, min(devices, free - bool(generator_gpus))) if share else devices
+        scorer_count = scorers or default
+        scorer_gpus = share or int(10_000 / math.ceil(scorer_count / devices)) / 10_000
         scorer_cpus = min(1.0, cpus / (4 * scorer_count))
         room = cpus - scorer_count * (scorer_cpus + FINISH_SHARE)
         generator_cpus = 1.0 if room >= 1 else SHARE
-        pools = Pools(
-            generators or max(1, int(room / generator_cpus)), generator_cpus, scorer_count, scorer_cpus, scorer_gpus
-        )
+        most = int(room / generator_cpus)
+        generator_count = generators or max(1, min(most, free - scorer_count) if generator_gpus else most)
+        pools = Pools(generator_count, generator_cpus, scorer_count, scorer_cpus, scorer_gpus, generator_gpus)
+        on_gpus = scorer_count + (generator_count if generator_gpus else 0)
+        if share and on_gpus > free:
+            raise RequestError(
+                f"{workers} train workers, {scorer_count} scorers and {generator_count if generator_gpus else 0} "
+                f"generators take {share:g} GPUs each and this Ray has {devices}; use fewer of them"
+                + (" or a smaller --generator-gpus" if generator_gpus else "")
+            )
     else:
         pools = Pools(generators or int(cpus), SHARE, scorers or int(cpus), SHARE, 0.0)
     finish_cpus = FINISH_SHARE if pools.scorer_gpus else 0.0
     needed = pools.generators * pools.generator_cpus + pools.scorers * (pools.scorer_cpus + finish_cpus)
     if needed > cpus + 1e-9:
-        fit = fit_pools(cpus, gpus, None, None)
+        # Scorers on GPUs take a quarter of the CPUs together, and FINISH_SHARE each; one generator has to fit beside.
+        most = min(devices, int((0.75 * cpus - SHARE) / FINISH_SHARE)) if devices else int(cpus)
+        fit = fit_pools(cpus, gpus, None, most, generator_gpus, workers)
         raise RequestError(
             f"{pools.generators} generators and {pools.scorers} scorers need {needed:.1f} CPUs and this Ray has "
             f"{cpus:g}; "

@@ -85,7 +85,7 @@ class Training:
         self.task, self.rank, self.world = task, rank, world
         storage = task.storage
         self.classifier = load(storage.local_copy("initial"), trust=task.trust)
-        train, dev = (pq.read_table(_open(storage, f"input/{name}.parquet")) for name in ("train", "dev"))
+        train, dev = (pq.read_table(_open(storage, f"prepared/{name}.parquet")) for name in ("train", "dev"))
         self.ids = train["sample_id"].to_pylist()
         index = {label: i for i, label in enumerate(self.classifier.labels)}
         y = np.array([index[label] for label in train["label"].to_pylist()], np.int64)
@@ -216,6 +216,7 @@ class Training:
                 raise Replaced(f"attempt {newest['attempt']} has taken over from attempt {self.attempt}")
             raise RunError("another command has taken over this run; this one stops without writing")
         self.facts |= {"round": round_, "versions": sorted(self.versions), "pid": os.getpid(), "attempt": self.attempt}
+        self.facts["node"] = ray.util.get_node_ip_address()
         arrays = {f"trainer/{k}": v for k, v in self.learner.state().items()}
         arrays |= {f"best/{k}": v for k, v in self.best.items()}
         arrays |= {f"version-{n}/{k}": v for n, weights in self.versions.items() for k, v in weights.items()}

@@ -31,6 +31,11 @@ from epida_ray.stream.shards import STAGES, Job, prepare_language_model, run_sha
 
 SAVE_EVERY = 10.0
 """Seconds between two saves of the manifest while shards are being finished."""
+NO_ROWS = "no row has both a text and a label; see --text-column and --label-column"
+Row = tuple[str, str, str]
+"""Sample id, text, label."""
+Aside = tuple[str, str, str, str]
+"""Sample id, stage, reason, text of a row that was set aside."""
 
 
 @dataclass(frozen=True)
@@ -72,15 +77,18 @@ def augment(config: AugmentConfig, reporter: Reporter | None = None) -> AugmentR
         labels, model_digest = _prepare_classifier(config, given, train_plan, run, reporter)
         fingerprint = digest([asked, model_digest])
         if needs_perplexity(config.select):
-            prepare_language_model(run.storage, read_labelled(train_plan, config.train_rows)[0])
+            rows, _ = read_labelled(train_plan, config.train_rows)
+            if not rows:
+                raise RequestError(NO_ROWS)
+            prepare_language_model(run.storage, [text for _, text, _ in rows])
         left = run.start(plan, fingerprint)
         if broken := [f for f in plan.files if f.error]:
             reporter.warn(
                 f"{len(broken)} of {len(plan.files)} files cannot be read, see rejected/; "
                 f"{broken[0].path}: {broken[0].error}"
             )
-            rows = [(f.path, "read", f.error, "") for f in broken]
-            write_rejected(run.storage, f"rejected/unreadable-files-{fingerprint[:12]}.parquet", rows)
+            aside = [(f.path, "read", f.error, "") for f in broken]
+            write_rejected(run.storage, f"rejected/unreadable-files-{fingerprint[:12]}.parquet", aside)
         if left:
             _work(config, plan, run, labels, left, reporter)
         run.check_budget(config.max_rejected)
@@ -111,7 +119,7 @@ def _work(
         interruptible(run, reporter),
         reporter.track("augment", plan.rows, run.counts.rows) as tracker,
     ):
-        pools = size_pools(config.generators, config.scorers)
+        pools = size_pools(config.generators, config.scorers, config.generator_gpus)
         run.save(pools=pools._asdict(), driver=ray.util.get_node_ip_address())
         metrics = RunMetrics(run.run_id)
         try:
@@ -142,7 +150,7 @@ def interruptible(run: Run, reporter: Reporter | None = None) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        run.save(status="interrupted", **run.progress())
+        run.save(status="interrupted", **(run.progress() if "shards" in run.manifest else {}))
         kept = f"what is done is kept in {run.storage.location}; run the same command again to resume"
         if reporter is not None:
             reporter.say(f"stopping: {kept}")
@@ -176,7 +184,7 @@ def _prepare_classifier(
             raise RequestError(f"{run.storage.location}/model was changed since the run began; use another --output")
         return load_classifier(path, trust=config.trusted()).labels, run.manifest["model_digest"]
     if given is None:
-        classifier = _train(config, train_plan, reporter)
+        classifier = _train(config, train_plan, run, reporter)
     else:
         classifier = load_classifier(given, labels=config.labels or None, trust=config.trusted())
     reporter.say(f"classifier: {classifier.describe()}")
@@ -188,11 +196,15 @@ def _prepare_classifier(
     return classifier.labels, model_digest
 
 
-def _train(config: AugmentConfig, plan: Plan, reporter: Reporter) -> Any:
+def _train(config: AugmentConfig, plan: Plan, run: Run, reporter: Reporter) -> Any:
     """The paper's pre-training: a fresh classifier on --train, or on rows of INPUT chosen by a hash of their ids."""
-    texts, names = read_labelled(plan, config.train_rows)
-    labels = config.labels or label_set(names)
-    known = [(t, n) for t, n in zip(texts, names, strict=True) if n in set(labels)]
+    rows, rejected = read_labelled(plan, config.train_rows)
+    labels = config.labels or label_set([label for _, _, label in rows])
+    known, unknown = known_labels(rows, labels)
+    if config.train is not None:  # those of INPUT are set aside with their shards
+        set_aside(run.storage, "train", rejected + unknown, reporter)
+    if not rows:
+        raise RequestError(NO_ROWS)
     if len(labels) < 2:
         raise RequestError(
             f"column {config.label_column!r} has one class only ({', '.join(labels)}); two are the least"
@@ -201,7 +213,8 @@ def _train(config: AugmentConfig, plan: Plan, reporter: Reporter) -> Any:
         raise RequestError(f"no row has one of --labels {','.join(labels)}")
     classifier = create(config.classifier, labels, seed=config.seed, **config.classifier_options())
     reporter.say(f"training {config.classifier} on {len(known):,} rows, {len(labels)} classes")
-    history = fit(classifier, [t for t, _ in known], [n for _, n in known], options=TrainingOptions(seed=config.seed))
+    _, texts, names = map(list, zip(*known, strict=True))
+    history = fit(classifier, texts, names, options=TrainingOptions(seed=config.seed))
     if history.best:
         reporter.say(
             f"best epoch {history.best.epoch}: macro-F1 {history.best.macro_f1:.3f} on {history.dev_rows} dev rows"
@@ -215,38 +228,53 @@ def label_set(names: list[str]) -> tuple[str, ...]:
     return tuple(sorted(distinct, key=int if all(n.lstrip("-").isdigit() for n in distinct) else str))
 
 
-def read_labelled(plan: Plan, limit: int) -> tuple[list[str], list[str]]:
-    """At most `limit` good rows, those with the smallest hash of their id; of a very large input, from 256 shards."""
+def read_labelled(plan: Plan, limit: int) -> tuple[list[Row], list[Aside]]:
+    """At most `limit` good rows, those with the smallest hash of their id; of a very large input, from 256 shards.
+
+    And the rows and files of those shards that cannot be used.
+    """
     shards = list(plan.shards())
     if len(shards) > 256:
         shards = sorted(sorted(shards, key=lambda s: _hash(plan.shard_name(s)))[:256])
     reader = ShardReader(plan)
-    hashes: list[int] = []
-    texts: list[str] = []
-    names: list[str] = []
-    everything = sum(s.stop - s.start for s in shards) <= limit
+    rows: list[Row] = []
+    rejected: list[Aside] = [(f.path, "read", f.error, "") for f in plan.files if f.error]
     for shard in shards:
         table = reader.read(shard)
-        rows = zip(*(table[n].to_pylist() for n in ("sample_id", "text", "label", "reason")), strict=True)
-        for sample_id, text, label, reason in rows:
+        columns = (table[n].to_pylist() for n in ("sample_id", "text", "label", "reason"))
+        for sample_id, text, label, reason in zip(*columns, strict=True):
             if reason is None:
-                hashes.append(0 if everything else _hash(sample_id))
-                texts.append(text)
-                names.append(label)
-        if len(hashes) > 4 * limit:
-            hashes, texts, names = _smallest(hashes, texts, names, limit)
-    if len(hashes) > limit:
-        hashes, texts, names = _smallest(hashes, texts, names, limit)
-    if not texts:
-        raise RequestError("no row has both a text and a label; see --text-column and --label-column")
-    return texts, names
+                rows.append((sample_id, text, label))
+            else:
+                rejected.append((sample_id, "read", reason, text or ""))
+        if len(rows) > 4 * limit:
+            rows = _smallest(rows, limit)
+    return (_smallest(rows, limit) if len(rows) > limit else rows), rejected
 
 
-def _smallest(
-    hashes: list[int], texts: list[str], names: list[str], limit: int
-) -> tuple[list[int], list[str], list[str]]:
-    order = np.sort(np.argsort(np.array(hashes, dtype=np.uint64), kind="stable")[:limit]).tolist()
-    return [hashes[i] for i in order], [texts[i] for i in order], [names[i] for i in order]
+def _smallest(rows: list[Row], limit: int) -> list[Row]:
+    hashes = np.array([_hash(sample_id) for sample_id, _, _ in rows], dtype=np.uint64)
+    return [rows[i] for i in np.sort(np.argsort(hashes, kind="stable")[:limit]).tolist()]
+
+
+def known_labels(rows: list[Row], labels: tuple[str, ...]) -> tuple[list[Row], list[Aside]]:
+    """The rows with one of the labels, and the others with the reason."""
+    known = set(labels)
+    bad = [
+        (i, "read", f"the label {label[:40]!r} is not one of {', '.join(labels[:10])}", text)
+        for i, text, label in rows
+        if label not in known
+    ]
+    return [row for row in rows if row[2] in known], bad
+
+
+def set_aside(storage: Storage, name: str, rows: list[Aside], reporter: Reporter) -> None:
+    """Write these rows to rejected/NAME.parquet, if there are any, and say so."""
+    if rows:
+        write_rejected(storage, f"rejected/{name}.parquet", rows)
+        reporter.warn(
+            f"{len(rows):,} rows of {name} are set aside, see rejected/{name}.parquet; the first: {rows[0][2]}"
+        )
 
 
 def _hash(text: str) -> int:

@@ -36,15 +36,24 @@ from epida_ray.evaluate.models import evaluate_model
 from epida_ray.generate import GENERATORS
 from epida_ray.inputs import Columns, Plan, ShardReader, plan_inputs
 from epida_ray.progress import Reporter, Tracker
-from epida_ray.run import Run, digest, directory_digest
+from epida_ray.run import Counts, Run, digest, directory_digest
 from epida_ray.select import needs_perplexity
-from epida_ray.storage import refusal
+from epida_ray.storage import Storage, below, refusal
 from epida_ray.stream.cluster import Pools, connected, fit_pools
 from epida_ray.stream.learn import FAILURE, Task, ready_file, train_rounds
-from epida_ray.stream.metrics import RunMetrics
-from epida_ray.stream.offline import columns_of, given_classifier, interruptible, label_set
+from epida_ray.stream.metrics import COUNTED, RunMetrics
+from epida_ray.stream.offline import (
+    Aside,
+    Row,
+    columns_of,
+    given_classifier,
+    interruptible,
+    known_labels,
+    label_set,
+    set_aside,
+)
 from epida_ray.stream.rounds import Candidates, Scorers, version_for
-from epida_ray.stream.shards import Job, cause, prepare_language_model, write_rejected
+from epida_ray.stream.shards import STAGES, Job, cause, prepare_language_model, round_folder
 from epida_ray.stream.weights import StoreTransfer, start_store
 
 ROUND_SHARD = 256
@@ -64,11 +73,9 @@ class TrainResult:
 
     @property
     def model_dir(self) -> str:
-        return f"{self.output}/model"
+        return below(self.output, "model")
 
     def model(self) -> Any:
-        from epida_ray.storage import Storage
-
         return load_classifier(Storage(self.output).local_copy("model"), trust=self.trust)
 
 
@@ -106,18 +113,26 @@ def _prepare(config: TrainConfig, plans: dict[str, Plan], given: Path | None, ru
     """Write the training set, the dev set and the untrained classifier into the run's directory, once."""
     if not run.manifest.get("prepared"):
         rows, rejected = _read(plans["train"])
+        total = len(rows) + len(rejected)
         trust = config.trusted()
         labels = config.labels or (
             load_classifier(given, trust=trust).labels if given else label_set([r[2] for r in rows])
         )
+        rows, unknown = known_labels(rows, labels)
+        rejected += unknown
+        set_aside(run.storage, "input", rejected, reporter)
+        if len(rejected) > config.max_rejected * total:
+            raise RunError(
+                f"{len(rejected):,} of {total:,} rows of TRAIN were set aside, more than --max-rejected "
+                f"{config.max_rejected:g} allows; the first: {rejected[0][2]}. They are in "
+                f"{run.storage.location}/rejected; mend TRAIN, or go on with a larger --max-rejected"
+            )
         if len(labels) < 2:
             raise RequestError(f"column {config.label_column!r} has one class only; two are the least")
-        rows, unknown = _known(rows, labels)
-        rejected += unknown
+        if "eval" in plans:
+            _usable("eval", plans["eval"], labels, run, reporter)
         if "dev" in plans:
-            dev, dropped = _known(_read(plans["dev"])[0], labels)
-            if dropped:
-                reporter.warn(f"{len(dropped)} dev rows are left out: {dropped[0][2]}")
+            dev = _usable("dev", plans["dev"], labels, run, reporter)
         else:
             index = {label: i for i, label in enumerate(labels)}
             taken = dev_split(np.array([index[r[2]] for r in rows], np.int64), 0.1, config.seed)
@@ -129,19 +144,13 @@ def _prepare(config: TrainConfig, plans: dict[str, Plan], given: Path | None, ru
             )
         if absent := sorted(set(labels) - {r[2] for r in dev}):
             reporter.warn(f"no dev row has the label {', '.join(absent)}: the dev score says nothing about it")
-        if len(rejected) > config.max_rejected * (len(rows) + len(rejected)):
-            raise RunError(
-                f"{len(rejected):,} rows of TRAIN were set aside, more than --max-rejected allows: {rejected[0][2]}"
-            )
         for name, some in (("train", rows), ("dev", dev)):
             ids, texts, names = zip(*some, strict=True)
             run.storage.write_table(
-                f"input/{name}.parquet", pa.table({"sample_id": ids, "text": texts, "label": names})
+                f"prepared/{name}.parquet", pa.table({"sample_id": ids, "text": texts, "label": names})
             )
         if needs_perplexity(config.select):
             prepare_language_model(run.storage, [text for _, text, _ in rows])
-        if rejected:
-            write_rejected(run.storage, "rejected/input.parquet", rejected)
         classifier = (
             load_classifier(given, labels=config.labels or None, trust=trust) if given else _new(config, labels)
         )
@@ -159,8 +168,7 @@ def _prepare(config: TrainConfig, plans: dict[str, Plan], given: Path | None, ru
         f"{run.manifest['classifier']}; {counts['train']:,} rows to learn from, {counts['dev']:,} to choose the best "
         f"round by, {len(run.manifest['labels'])} classes"
     )
-    location = f"{run.storage.location}/input/train.parquet"
-    prepared = plan_inputs(location, Columns(id="sample_id"))
+    prepared = plan_inputs(below(run.storage.location, "prepared/train.parquet"), Columns(id="sample_id"))
     prepared = prepared.model_copy(update={"shard_rows": max(ROUND_SHARD, prepared.shard_rows)})
     run.plan, run.fingerprint = prepared, run.manifest["fingerprint"]
     return prepared
@@ -176,7 +184,7 @@ def _threads(classifier: Any) -> int:
     return min(os.cpu_count() or 1, 8) if size > 2_000_000 else 1
 
 
-def _read(plan: Plan) -> tuple[list[tuple[str, str, str]], list[tuple[str, str, str, str]]]:
+def _read(plan: Plan) -> tuple[list[Row], list[Aside]]:
     reader = ShardReader(plan)
     rows, rejected = [], [(f.path, "read", f.error, "") for f in plan.files if f.error]
     for shard in plan.shards():
@@ -188,16 +196,13 @@ def _read(plan: Plan) -> tuple[list[tuple[str, str, str]], list[tuple[str, str, 
     return rows, rejected
 
 
-def _known(
-    rows: list[tuple[str, str, str]], labels: tuple[str, ...]
-) -> tuple[list[Any], list[tuple[str, str, str, str]]]:
-    known = set(labels)
-    bad = [
-        (i, "read", f"the label {label[:40]!r} is not one of {', '.join(labels[:10])}", text)
-        for i, text, label in rows
-        if label not in known
-    ]
-    return [r for r in rows if r[2] in known], bad
+def _usable(name: str, plan: Plan, labels: tuple[str, ...], run: Run, reporter: Reporter) -> list[Row]:
+    rows, rejected = _read(plan)
+    good, unknown = known_labels(rows, labels)
+    set_aside(run.storage, name, rejected + unknown, reporter)
+    if not good:
+        raise RequestError(f"--{name}: no row can be used; the first: {(rejected + unknown)[0][2]}")
+    return good
 
 
 def _schedule(config: TrainConfig, run: Run) -> tuple[int, int]:
@@ -222,11 +227,16 @@ def _rounds(config: TrainConfig, plan: Plan, run: Run, reporter: Reporter) -> No
     if damaged:
         reporter.warn(f"checkpoint {', '.join(damaged)} is damaged; going on from the one before")
     done = found.facts["round"] if found else -1
+    run.counts.nodes.update(run.manifest.get("nodes", {}))
     if found:
         reporter.say(f"resuming after round {done}")
+        _report(run, None, reporter)
     with connected(config.address), interruptible(run, reporter):
         workers, pools = _resources(config)
-        run.manifest |= {"pools": pools._asdict(), "workers": workers, "shards": config.rounds, "status": "running"}
+        run.save(
+            pools=pools._asdict(), workers=workers, shards=config.rounds + 1, driver=ray.util.get_node_ip_address(),
+            status="running",
+        )  # fmt: skip
         transfer = start_store(run.storage, config.max_staleness)
         task = Task(
             driver=uuid.uuid4().hex, storage=run.storage, transfer=transfer, loss=config.loss, rounds=config.rounds,
@@ -274,8 +284,7 @@ def _resources(config: TrainConfig) -> tuple[int, Pools]:
     left = cpus - workers
     if left < 1:
         raise RequestError(f"{workers} train workers leave {left:g} of {cpus:g} CPUs for the rest; use fewer --workers")
-    pools = fit_pools(left, 0.0 if gpus < 1 else gpus, config.generators, config.scorers)
-    return workers, pools._replace(scorer_gpus=min(pools.scorer_gpus, 0.5) if gpus else 0.0)
+    return workers, fit_pools(left, gpus, config.generators, config.scorers, config.generator_gpus, workers)
 
 
 class _Fit:
@@ -291,7 +300,9 @@ class _Fit:
             _loop,
             train_loop_config={"task": task},
             scaling_config=ray.train.ScalingConfig(
-                num_workers=workers, use_gpu=gpu, resources_per_worker={"CPU": 1, "GPU": 0.5} if gpu else {"CPU": 1}
+                num_workers=workers,
+                use_gpu=gpu,
+                resources_per_worker={"CPU": 1, "GPU": pools.scorer_gpus} if gpu else {"CPU": 1},
             ),
             run_config=ray.train.RunConfig(
                 name=f"epida-{task.driver}",
@@ -368,18 +379,17 @@ def _drive(
     shards = len(list(plan.shards()))
     metrics = RunMetrics(run.run_id)
     with scorers or nullcontext(), reporter.track("train", config.rounds + 1, done + 1, unit="rounds") as tracker:
-        for round_ in range(max(done + 1, 0), config.rounds + 1):
-            if round_ in left:
-                assert candidates is not None and scorers is not None
-                version = version_for(round_, config.max_staleness)
-                if not _wait_for(version, transfer, fit, config.stall_timeout):
-                    break
-                transfer.start_round(round_)
-                metrics.weights(version_for(round_, 0), version)
-                _judge(config, run, round_, version, candidates, scorers, shards, metrics)
-            newest = _report(run, tracker, reporter)
-            if newest is not None and newest["stopped"]:
+        for round_ in left:
+            assert candidates is not None and scorers is not None
+            version = version_for(round_, config.max_staleness)
+            if not _wait_for(version, transfer, fit, config.stall_timeout):
                 break
+            newest = _report(run, tracker, reporter)
+            if newest is not None and newest["stopped"]:  # saved before the weights of that round are published
+                break
+            transfer.start_round(round_)
+            metrics.weights(version_for(round_, 0), version)
+            _judge(config, run, round_, version, candidates, scorers, shards, metrics)
         seen, deadline = -1, 0.0
         while fit.running:
             if (rounds := run.manifest.get("rounds_done", 0)) != seen:
@@ -431,9 +441,10 @@ def _judge(
         counts = json.loads(answer["counts"])
         if "error" in counts:
             raise RunError(counts["error"])
-        for name in ("rows", "candidates", "kept", "rejected", "short", "s_div", "s_qua", "flips"):
+        for name in (*COUNTED, "s_div", "s_qua", "flips"):
             totals[name] += counts[name]
         totals["shards"] += 1
+        run.counts.nodes[counts["node"]] += 1
         metrics.shard(counts, shards - totals["shards"])
         seconds.update(counts["seconds"])
         reasons.update(counts["reasons"])
@@ -447,7 +458,7 @@ def _judge(
             f"--max-rejected {config.max_rejected:g} allows; the commonest reason ({count:,}): {reason}"
         )
     kept = max(1, totals["kept"])
-    facts: dict[str, Any] = {n: totals[n] for n in ("rows", "candidates", "kept", "rejected", "short")}
+    facts: dict[str, Any] = {n: totals[n] for n in COUNTED}
     facts |= {"s_div": totals["s_div"] / kept, "s_qua": totals["s_qua"] / kept, "flip_rate": totals["flips"] / kept}
     facts |= {"judged_by_version": version, "scorer_pids": sorted(busy), "generator_pids": sorted(generators)}
     facts["seconds"] = {k: round(v, 4) for k, v in seconds.items()} | {
@@ -456,20 +467,27 @@ def _judge(
         "load_weights": max(load.values()),
         "judge_wall": time.perf_counter() - began,
     }
+    run.save(nodes=dict(run.counts.nodes))
     run.storage.write(ready_file(round_), json.dumps(facts).encode())
 
 
 def _report(run: Run, tracker: Tracker | None, reporter: Reporter) -> dict[str, Any] | None:
-    """Bring metrics.jsonl and the view up to the newest checkpoint."""
+    """Bring metrics.jsonl, the manifest and the view up to the newest checkpoint."""
     facts = checkpoint.newest_facts(run.storage)
     if facts is None:
         return None
     metrics = facts["metrics"]
+    counts = run.counts = Counts(shards=len(metrics), nodes=run.counts.nodes)
+    for line in metrics:
+        for name in COUNTED:
+            setattr(counts, name, getattr(counts, name) + line.get(name, 0))
+        counts.seconds.update({k: v for k, v in line["seconds"].items() if k in (*STAGES, "train")})
     if len(metrics) != run.manifest.get("rounds_done"):
+        counts.nodes[facts["node"]] += max(0, len(metrics) - run.manifest.get("rounds_done", 0))
         lines = "".join(json.dumps(line) + "\n" for line in metrics)
         run.storage.write("metrics.jsonl", lines.encode())
         _tensorboard(run, metrics)
-        run.save(rounds_done=len(metrics), best_round=facts["best_round"])
+        run.save(rounds_done=len(metrics), best_round=facts["best_round"], **run.progress())
         if tracker is not None:
             newest = metrics[-1]
             tracker.update(
@@ -511,7 +529,7 @@ def _finish(config: TrainConfig, run: Run, reporter: Reporter) -> None:
     test = None
     if config.eval is not None:
         test = evaluate_model(
-            run.storage.location + "/model",
+            below(run.storage.location, "model"),
             config.eval,
             config.text_column,
             config.label_column,
@@ -519,21 +537,18 @@ def _finish(config: TrainConfig, run: Run, reporter: Reporter) -> None:
             config.trusted(),
         )
         reporter.say(f"test: accuracy {test['accuracy']:.4f}, macro-F1 {test['macro_f1']:.4f} on {test['rows']:,} rows")
-    metrics = found.facts["metrics"]
-    run.manifest["done"] = {
-        "shards": len(metrics),
-        **{n: sum(line.get(n, 0) for line in metrics) for n in ("rows", "candidates", "kept", "rejected", "short")},
-    }
-    seconds: Counter[str] = Counter()
-    for line in metrics:
-        seconds.update(
-            {k: v for k, v in line["seconds"].items() if k in ("generate", "score", "select", "write", "train")}
-        )
-    run.storage.remove_unfinished()
-    run.save(
-        status="finished", finished=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), model_digest=model_digest,
-        best={"round": found.facts["best_round"], **best}, test=test, seconds=dict(seconds), reasons={},
-    )  # fmt: skip
+    _drop_unused(run, found.facts["round"], config.rounds)
+    run.finish(model_digest=model_digest, best={"round": found.facts["best_round"], **best}, test=test)
+
+
+def _drop_unused(run: Run, last: int, rounds: int) -> None:
+    """Rounds that were judged ahead of a training that then stopped early; how many there are is a matter of timing."""
+    for round_ in range(last + 1, rounds + 1):
+        for folder in ("augmented", "rejected", "short", "candidates"):
+            if run.storage.exists(name := f"{folder}/{round_folder(round_)}"):
+                run.storage.filesystem.delete_dir(run.storage.path(name))
+        if run.storage.exists(ready_file(round_)):
+            run.storage.remove(ready_file(round_))
 
 
 def _result(config: TrainConfig, run: Run) -> TrainResult:

@@ -123,13 +123,17 @@ class Candidates:
         size = max(1, min(pools.generators, len(self.work)))
         with ray.data.DataContext.current(context):
             items = [w._asdict() for w in self.work]
-            data = ray.data.from_items(items, override_num_blocks=len(items)).map_batches(
+            source = ray.data.from_items(items, override_num_blocks=len(items))
+            # With GPUs the public method insists on a batch size, and then joins blocks to reach it.
+            map_batches = source.map_batches_internal if pools.generator_gpus else source.map_batches
+            data = map_batches(
                 GenerateAhead,
                 fn_constructor_args=(job, transfer, limit),
                 batch_format="pyarrow",
                 batch_size=None,
                 compute=ray.data.ActorPoolStrategy(min_size=1, max_size=size, initial_size=size),
                 num_cpus=pools.generator_cpus,
+                num_gpus=pools.generator_gpus or None,
             )
             self._blocks = zip(self.work, bounded(_block_references(data), limit, "round's candidates"), strict=True)
         self.waited = 0.0

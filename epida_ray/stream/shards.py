@@ -477,7 +477,7 @@ def run_shards(
 
     with ray.data.DataContext.current(context):
         data: ray.data.Dataset = ray.data.from_items(items, override_num_blocks=len(items))
-        data = stage(data, generate, pools.generators, pools.generator_cpus)
+        data = stage(data, generate, pools.generators, pools.generator_cpus, pools.generator_gpus)
         if pools.scorer_gpus:
             data = stage(data, Score, pools.scorers, pools.scorer_cpus, pools.scorer_gpus)
             data = stage(data, Finish, pools.scorers, FINISH_SHARE)

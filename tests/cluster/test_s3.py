@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from moto.server import ThreadedMotoServer
 
+from epida_ray.api import _location
+from epida_ray.inputs import Columns, plan_inputs
 from tests.cluster.processes import content, epida, finish, running, wait_until
 
 LOCAL = ("--address", "local")
@@ -123,6 +125,21 @@ def test_the_server_may_be_named_in_the_url_and_the_model_be_on_it(server: Serve
     assert "results: s3://bucket/second/augmented?endpoint" in output and server.keys("second/augmented/")
     copied = {name: value for name, value in server.content("second").items() if name.startswith("model/")}
     assert copied == content(tmp_path / "first", "model")
+    output = output_of(
+        server, "train", f"s3://bucket/in%20put.parquet{options}", "--output", f"s3://bucket/third{options}",
+        "--eval", f"s3://bucket/in%20put.parquet{options}", "--loss", "original", "--rounds", "1", *LOCAL,
+        AWS_ENDPOINT_URL="http://127.0.0.1:9",
+    )  # fmt: skip
+    assert "model: s3://bucket/third/model?endpoint" in output and server.keys("third/model/")
+
+
+def test_tables_in_memory_are_stored_where_the_url_says(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    options = f"?endpoint_override={server.address}&scheme=http&region=us-east-1"
+    table = pa.table({"text": ["one lamp", "two lamps"], "label": ["a", "b"]})
+    location = _location(table, f"s3://bucket/tables{options}", "input")
+    assert [f.path for f in plan_inputs(location, Columns()).files] == ["part-00000.parquet"]
 
 
 def test_wrong_places_are_one_line(server: Server, tmp_path: Path) -> None:

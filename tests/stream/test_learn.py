@@ -41,7 +41,7 @@ def storage(tmp_path: Path) -> Storage:
     texts = [f"{'buy' if i % 2 else 'sell'} the lamp number {i}" for i in range(12)]
     rows = pa.table({"sample_id": list(map(str, range(12))), "text": texts, "label": ["b", "s"] * 6})
     for name in ("train", "dev"):
-        storage.write_table(f"input/{name}.parquet", rows)
+        storage.write_table(f"prepared/{name}.parquet", rows)
     create("linear", ("b", "s")).save(tmp_path / "model")
     storage.upload(tmp_path / "model", "initial")
     return storage

@@ -11,8 +11,11 @@ import pytest
 
 from epida_ray.config import AugmentConfig
 from epida_ray.errors import RequestError, RunError
+from epida_ray.inputs import Columns, plan_inputs
+from epida_ray.progress import Reporter
+from epida_ray.run import Run
 from epida_ray.sample import fold_space
-from epida_ray.stream.offline import AugmentResult
+from epida_ray.stream.offline import AugmentResult, _train
 from epida_ray.stream.offline import augment as run_augment
 
 pytestmark = pytest.mark.usefixtures("local_ray")
@@ -163,6 +166,19 @@ def test_bad_rows_are_set_aside_with_their_reasons_and_the_run_goes_on(tmp_path:
             assert reason in rejected[f"in.parquet:{i}"]["reason"]
     assert all(len(r["text"]) <= 200 for r in rejected.values())
     assert result.manifest["done"]["rejected"] == len(rejected)
+
+
+def test_rows_of_the_file_to_train_on_that_cannot_be_used_are_in_rejected(tmp_path: Path) -> None:
+    labels = ["help" if i % 2 else "wish" for i in range(60)]
+    labels[5] = "nonsense"
+    path = corpus(tmp_path / "train.parquet", 60, label=labels, text=[None, *["Please open my parcel"] * 59])
+    asked = AugmentConfig(
+        input=str(path), train=str(path), output=str(tmp_path / "run"), classifier="linear", labels=("help", "wish")
+    )
+    _train(asked, plan_inputs(str(path), Columns()), Run(asked.output), Reporter(quiet=True))
+    rejected = {r["sample_id"]: r["reason"] for r in rows_of(asked.output, "rejected/train.parquet").to_pylist()}
+    assert rejected["train.parquet:0"] == "the text is null"
+    assert "'nonsense' is not one of" in rejected["train.parquet:5"] and len(rejected) == 2
 
 
 def test_too_many_rejected_rows_fail_clearly_and_a_larger_budget_goes_on(tmp_path: Path, model: str) -> None:

@@ -22,6 +22,7 @@ from epida_ray.evaluate.perplexity import LanguageModel
 from epida_ray.evaluate.trials import Method
 from epida_ray.progress import Reporter
 from epida_ray.sample import Candidates, Rejected
+from epida_ray.stream import online
 from epida_ray.stream.online import train
 
 pytestmark = pytest.mark.usefixtures("local_ray")
@@ -114,6 +115,9 @@ def test_rounds_versions_metrics_and_the_best_model(tmp_path: Path) -> None:
     best = max(line["dev_macro_f1"] for line in lines)
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["best"]["macro_f1"] == best and manifest["status"] == "finished"
+    assert manifest["done"]["shards"] == manifest["shards"] == 4
+    assert manifest["done"]["kept"] == sum(line.get("kept", 0) for line in lines)
+    assert manifest["driver"] in manifest["nodes"]
     test = evaluate_model(result.model_dir, str(tmp_path / "in.parquet"), "text", "label")
     assert result.test is not None and test["macro_f1"] == result.test["macro_f1"] > 0.9
     assert list((tmp_path / "run" / "tensorboard").iterdir())
@@ -165,6 +169,9 @@ def test_what_goes_wrong_is_said_clearly_and_nothing_finished_is_lost(tmp_path: 
     with pytest.raises(RunError, match="round 1: .* samples were set aside.*no rewriting today"):
         train(config(tmp_path, "refused", generator="tests.stream.test_online:Refuses"))
     assert (tmp_path / "refused" / "checkpoint" / "round-00000.safetensors").exists()
+    manifest = json.loads((tmp_path / "refused" / "manifest.json").read_text())
+    assert (manifest["status"], manifest["done"]["shards"], manifest["shards"]) == ("failed", 1, 4)
+    assert manifest["driver"] in manifest["nodes"]
     with pytest.raises(RequestError, match="too few labelled rows|one class only"):
         pq.write_table(pa.table({"text": ["a b", "c d"], "label": ["x", "x"]}), tmp_path / "tiny.parquet")
         train(config(tmp_path, "tiny", input=str(tmp_path / "tiny.parquet")))
@@ -172,6 +179,77 @@ def test_what_goes_wrong_is_said_clearly_and_nothing_finished_is_lost(tmp_path: 
     (tmp_path / "wrong" / "config.json").write_text("{}")
     with pytest.raises(RequestError, match="wrong"):
         train(config(tmp_path, "model", classifier=str(tmp_path / "wrong")))
+
+
+class Constant(Sleeps):
+    """A classifier that never gets better."""
+
+    def predict_proba(self, texts):  # type: ignore[no-untyped-def]
+        return np.full((len(texts), len(self.labels)), 1 / len(self.labels), np.float32)
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_a_run_that_stops_early_holds_the_rounds_it_was_trained_on(tmp_path: Path, staleness: int) -> None:
+    corpus(tmp_path / "in.parquet")
+    result = train(
+        config(
+            tmp_path, classifier="tests.stream.test_online:Constant", generator="tests.stream.test_online:Marks",
+            patience=1, max_staleness=staleness, rounds=6, candidates=True,
+        )
+    )  # fmt: skip
+    assert [line["round"] for line in result.metrics] == [0, 1]
+    for folder in ("augmented", "candidates"):
+        assert [p.name for p in (tmp_path / "run" / folder).iterdir()] == ["round=001"]
+    assert [p.name for p in (tmp_path / "run" / "rounds").iterdir()] == ["00001.json"]
+
+
+@pytest.mark.parametrize(("bad", "outcome"), [(19, None), (21, "21 of 100 rows of TRAIN were set aside")])
+def test_rows_that_cannot_be_used_are_all_in_rejected(tmp_path: Path, bad: int, outcome: str | None) -> None:
+    table = pq.read_table(corpus(tmp_path / "in.parquet", 100))
+    texts: list[Any] = table["text"].to_pylist()
+    texts[:bad] = [None] * bad
+    pq.write_table(table.set_column(0, "text", pa.array(texts)), tmp_path / "in.parquet")
+    labels = ["unheard-of", *table["label"].to_pylist()[1:]]
+    pq.write_table(table.set_column(1, "label", pa.array(labels)), tmp_path / "other.parquet")
+    asked = config(tmp_path, eval=str(tmp_path / "other.parquet"), dev=str(tmp_path / "other.parquet"))
+    reporter = Listens()
+    if outcome:
+        with pytest.raises(RunError, match=outcome):
+            prepare(asked, reporter)
+    else:
+        prepare(asked, reporter)
+        assert any("1 rows of dev are set aside" in line for line in reporter.warnings)
+        for name in ("dev", "eval"):
+            (row,) = pq.read_table(tmp_path / "run" / "rejected" / f"{name}.parquet").to_pylist()
+            assert row["sample_id"] == "other.parquet:0" and "'unheard-of' is not one of" in row["reason"]
+    rejected = pq.read_table(tmp_path / "run" / "rejected" / "input.parquet")
+    assert rejected["sample_id"].to_pylist() == [f"in.parquet:{i}" for i in range(bad)]
+
+
+def test_a_file_to_test_on_that_cannot_be_used_is_refused_before_training(tmp_path: Path) -> None:
+    table = pq.read_table(corpus(tmp_path / "in.parquet"))
+    wrong = table.set_column(1, "label", pa.array(["unheard-of"] * len(table)))
+    pq.write_table(wrong, tmp_path / "wrong.parquet")
+    asked = config(tmp_path, eval=str(tmp_path / "wrong.parquet"))
+    with pytest.raises(RequestError, match="--eval: no row can be used; .*'unheard-of' is not one of"):
+        prepare(asked)
+    prepare(asked.model_copy(update={"eval": str(tmp_path / "in.parquet")}))
+    assert not list((tmp_path / "run" / "rejected").iterdir())
+
+
+def prepare(asked: TrainConfig, reporter: Any = None) -> None:
+    """What `train` does before its rounds."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Prepared):
+        patch.setattr(online, "_rounds", _stop)
+        train(asked, reporter)
+
+
+class Prepared(Exception):
+    pass
+
+
+def _stop(*arguments: object) -> None:
+    raise Prepared
 
 
 class Listens:
