@@ -469,7 +469,11 @@ def run_shards(
             batch_format="pyarrow",
             batch_size=None,
             compute=ray.data.ActorPoolStrategy(
-                min_size=1, max_size=size, initial_size=size, max_tasks_in_flight_per_actor=IN_FLIGHT
+                min_size=1,
+                max_size=size,
+                initial_size=size,
+                # with few shards, the first actor that is up must not take those of the others
+                max_tasks_in_flight_per_actor=min(IN_FLIGHT, max(1, len(items) // size)),
             ),
             num_cpus=cpus,
             num_gpus=gpus or None,
