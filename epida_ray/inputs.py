@@ -9,7 +9,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import posixpath
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
@@ -18,7 +20,6 @@ from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
@@ -41,6 +42,8 @@ _FORMATS = {
     ".ndjson": "jsonl",
 }
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
+_JSON_BLANKS = " \t\r"
+"""A line of nothing else is no record, here as in `record_ends`."""
 
 
 class Columns(BaseModel):
@@ -243,16 +246,16 @@ def _check_types(schema: pa.Schema, columns: Columns) -> None:
 
 
 def _scan(file: Any, base: dict[str, Any], encoding: str) -> tuple[InputFile, Sequence[str]]:
-    """Count the records of a CSV or JSONL file and note where every 64th begins."""
+    """Count the records of a CSV or JSONL file and note where every 64th begins, after a byte order mark."""
     from epida_ray.records import FIELD_START, QUOTED, record_ends
 
     delimiter = _DELIMITERS.get(base["format"])
     size = base["bytes"]
+    begin = len(BOM_UTF8) if bytes(file.read_at(min(size, len(BOM_UTF8)), 0)) == BOM_UTF8 else 0
     state, content = FIELD_START, False
     first, rows = (-1, -1) if delimiter else (0, 0)
-    offsets: list[int] = [] if delimiter else [0]
-    position = 0
-    header_end = 0
+    offsets: list[int] = [] if delimiter else [begin]
+    position = header_end = begin
     while position < size:
         data = np.frombuffer(file.read_at(min(_CHUNK, size - position), position), dtype=np.uint8)
         ends = np.empty(data.size, dtype=np.int64)
@@ -279,18 +282,32 @@ def _scan(file: Any, base: dict[str, Any], encoding: str) -> tuple[InputFile, Se
                 offsets.append(size)
     header: Sequence[str] = ()
     if delimiter:
-        line = bytes(file.read_at(header_end, 0)).decode(encoding, "surrogateescape").removeprefix("\ufeff")
+        line = bytes(file.read_at(header_end - begin, begin)).decode(encoding, "surrogateescape")
         header = next(csv.reader(io.StringIO(line, newline=""), delimiter=delimiter), [])
     elif rows:
-        try:
-            row = json.loads(bytes(file.read_at(min(size, _CHUNK), 0)).split(b"\n", 1)[0])
-            header = tuple(row)
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"the first line is not a JSON object: {error}") from error
+        header = tuple(dict.fromkeys(name for row in _first_objects(file, begin, size, encoding) for name in row))
+        if not header:
+            raise ValueError("none of the first lines is a JSON object")
     if not offsets or offsets[-1] != size:
         offsets.append(size)
     rows = max(rows, 0)
     return InputFile(**base, rows=rows, header=tuple(header) if delimiter else (), offsets=tuple(offsets)), header
+
+
+def _first_objects(file: Any, begin: int, size: int, encoding: str) -> list[dict[str, Any]]:
+    """The JSON objects among a file's first 1,000 lines."""
+    data = bytes(file.read_at(min(size - begin, _CHUNK), begin))
+    lines = data.decode(encoding, "surrogateescape").split("\n")[:1000]
+    return [row for row, bad in map(_json_object, lines) if bad is None]
+
+
+def _json_object(line: str) -> tuple[dict[str, Any], str | None]:
+    """What a line holds, or nothing and the reason."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return {}, f"the line is not JSON: {_one_line(error)}"
+    return (row, None) if isinstance(row, dict) else ({}, "the line is not a JSON object")
 
 
 class ShardReader:
@@ -348,10 +365,8 @@ class ShardReader:
             pieces.append(self._group[2].slice(low - bounds[i], high - low))
         table = pa.concat_tables(pieces)
         _check_types(table.schema, columns)
-        labels = _label_strings(table[columns.label])
-        ids = None if columns.id is None else _as_strings(table[columns.id]).to_pylist()
-        texts, reasons = _text_values(table[columns.text])
-        return ids, texts, labels, reasons
+        texts, labels = _strings(table[columns.text]), _names(table[columns.label])
+        return None if columns.id is None else _names(table[columns.id]), texts, labels, [None] * len(texts)
 
     def _lines(self, shard: Shard, file: InputFile) -> tuple[list | None, list, list, list]:
         begin = file.offsets[shard.start // self.plan.shard_rows]
@@ -360,8 +375,6 @@ class ShardReader:
         with self._open(shard) as handle:
             data = bytes(handle.read_at(end - begin, begin))
         text = data.decode(self.plan.encoding, "surrogateescape")
-        if shard.start == 0:
-            text = text.removeprefix("\ufeff")
         columns = self.plan.columns
         names = [columns.text, columns.label, columns.id]
         values: list[list[Any]] = [[], [], []]
@@ -371,21 +384,13 @@ class ShardReader:
                 value = None if name is None else row.get(name)
                 column.append(value)
             reasons.append(reason)
-        ids = None if columns.id is None else [None if v is None else _label_text(v) for v in values[2]]
-        return ids, values[0], [None if v is None else _label_text(v) for v in values[1]], reasons
+        ids = None if columns.id is None else [_name(v) for v in values[2]]
+        return ids, values[0], [_name(v) for v in values[1]], reasons
 
     @staticmethod
     def _rows(file: InputFile, text: str) -> Iterator[tuple[dict[str, Any], str | None]]:
         if file.format == "jsonl":
-            for line in text.split("\n"):
-                if not line.strip():
-                    continue
-                try:
-                    row = json.loads(line)
-                    bad = None if isinstance(row, dict) else "the line is not a JSON object"
-                except ValueError as error:
-                    row, bad = {}, f"the line is not JSON: {_one_line(error)}"
-                yield (row if bad is None else {}), bad
+            yield from (_json_object(line) for line in text.split("\n") if line.strip(_JSON_BLANKS))
             return
         csv.field_size_limit(1 << 28)
         width = len(file.header)
@@ -396,37 +401,33 @@ class ShardReader:
             yield dict(zip(file.header, fields, strict=False)), bad
 
 
-def _text_values(column: pa.ChunkedArray) -> tuple[list, list]:
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        column = _as_strings(column)
+def _strings(column: pa.ChunkedArray) -> list[str | None]:
+    """Bytes that are not UTF-8 become lone surrogates, for which a row of its own is set aside."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
     try:
-        texts = column.to_pylist()
-    except UnicodeDecodeError:
-        raw = column.cast(pa.large_binary()).to_pylist()
-        texts = [None if b is None else b.decode("utf-8", "surrogateescape") for b in raw]
-    return texts, [None] * len(texts)
+        return column.cast(pa.string()).to_pylist()
+    except (pa.ArrowInvalid, UnicodeDecodeError):
+        values = column.cast(pa.large_binary()).to_pylist()
+        return [None if v is None else v.decode("utf-8", "surrogateescape") for v in values]
 
 
-def _as_strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    return column.cast(pa.string())
+def _names(column: pa.ChunkedArray) -> list[str | None]:
+    """Labels or ids; the same ones as the same numbers would give in JSONL."""
+    values = _strings(column)
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    return [None if v is None else _name(float(v)) for v in values] if pa.types.is_floating(kind) else values
 
 
-def _label_strings(column: pa.ChunkedArray) -> list[str | None]:
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if pa.types.is_floating(column.type) and pc.all(pc.equal(column, pc.floor(column))).as_py() is not False:
-        column = column.cast(pa.int64())
-    return column.cast(pa.string()).to_pylist()
-
-
-def _label_text(value: Any) -> str:
+def _name(value: Any) -> str | None:
+    """A label or an id as text; NaN and the infinities are none."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return value if isinstance(value, str) else json.dumps(value) if isinstance(value, (list, dict)) else str(value)
+    if isinstance(value, float):
+        return None if not math.isfinite(value) else str(int(value)) if value.is_integer() else str(value)
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value) if isinstance(value, (list, dict)) else str(value)
 
 
 def _validated(
@@ -504,12 +505,8 @@ def _label_type(filesystem: pafs.FileSystem, root: str, file: InputFile, columns
             if pa.types.is_dictionary(kind):
                 kind = kind.value_type
             return "bool" if pa.types.is_boolean(kind) else "int64" if pa.types.is_integer(kind) else "string"
-        values = set()
-        for line in bytes(handle.read_at(min(file.bytes, _CHUNK), 0)).decode(encoding, "replace").split("\n")[:1000]:
-            try:
-                values.add(type(json.loads(line).get(columns.label)))
-            except (ValueError, AttributeError):
-                continue
+        rows = _first_objects(handle, file.offsets[0], file.bytes, encoding)
+    values = {type(row.get(columns.label)) for row in rows}
     values.discard(type(None))
     return "bool" if values == {bool} else "int64" if values == {int} else "string"
 

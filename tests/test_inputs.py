@@ -48,6 +48,26 @@ def test_csv_rows_are_those_of_the_csv_module_wherever_it_is_cut(tmp_path: Path,
     assert [row["sample_id"] for row in rows] == [f"a.csv:{i}" for i in range(len(expected))]
 
 
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lines=st.lists(st.text(st.sampled_from('ab",\r \t'), max_size=6), max_size=80), chunk=st.integers(1, 40))
+def test_csv_that_no_writer_made_has_the_rows_of_the_csv_module(tmp_path: Path, lines: list[str], chunk: int) -> None:
+    text = "text,label\n" + "\n".join(lines) + "\nlast,l\n"
+    (tmp_path / "a.csv").write_bytes(text.encode())
+    expected = [row for row in csv.reader(io.StringIO(text, newline="")) if row][1:]
+    before, inputs._CHUNK = inputs._CHUNK, chunk
+    try:
+        rows = read_all(tmp_path / "a.csv")
+    except RequestError as error:
+        assert "never closed" in str(error)
+        return
+    finally:
+        inputs._CHUNK = before
+    assert len(rows) == len(expected) and not any("cannot read" in (r["reason"] or "") for r in rows)
+    assert [(r["text"], r["label"]) for r in rows if r["reason"] is None] == [
+        tuple(row) for row in expected if len(row) == 2 and row[0].strip() and row[1]
+    ]
+
+
 def test_csv_keeps_literal_quotes_skips_blank_lines_and_a_byte_order_mark(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes('\ufefftext,label\n5"" disk,a\n\n\r\n"with ""quotes"", and\na line",b\nlast,c'.encode())
@@ -115,6 +135,67 @@ def test_jsonl_odd_rows_each_get_their_reason(tmp_path: Path) -> None:
     ]
     assert all(part in (reason or "") for part, reason in zip(expected, reasons, strict=True))
     assert plan_inputs(str(path), Columns()).label_type == "int64"
+
+
+BAD_LINES = ["[" * 5000, "not json", "", " \t ", " \xa0", '{"text": "no label"}', "\ufeff", "[1]"]
+
+
+@pytest.mark.parametrize("bad", BAD_LINES)
+@pytest.mark.parametrize("where", [0, 1, 64, 130])
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_bad_line_of_jsonl_costs_no_other_row(tmp_path: Path, bad: str, where: int, encoding: str) -> None:
+    good = [json.dumps({"text": f"très {i}", "label": "a"}, ensure_ascii=False) for i in range(200)]
+    lines = [*good[:where], bad, *good[where:]]
+    (tmp_path / "a.jsonl").write_bytes("\n".join(lines).encode(encoding, "replace"))
+    rows = read_all(tmp_path / "a.jsonl", encoding=encoding)
+    assert [r["text"] for r in rows if r["reason"] is None] == [f"très {i}" for i in range(200)]
+    assert len(rows) - 200 <= 1 and (len(rows) == 201 or not bad.strip(" \t\ufeff"))
+
+
+def test_jsonl_without_an_object_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("nothing\nhere\n")
+    with pytest.raises(RequestError, match="none of the first lines is a JSON object"):
+        plan_inputs(str(tmp_path / "a.jsonl"), Columns())
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_nesting_that_is_just_too_deep_costs_no_other_row(tmp_path: Path, opening: str) -> None:
+    closing = {"[": "]", '{"a":': "}"}[opening]
+    nested = [f"{opening * n}1{closing * n}" for n in range(850, 1000)]
+    lines = ['{"text": "t", "label": "x"}', *(f'{{"text": {n}, "label": {n}}}' for n in nested)]
+    lines += [f'{{"text": "t", "label": {n}}}' for n in nested]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    rows = read_all(tmp_path / "a.jsonl")
+    assert rows[0]["reason"] is None and not any("cannot read" in (r["reason"] or "") for r in rows)
+
+
+def invalid_strings(values: list[bytes | None]) -> pa.Array:
+    made = pa.array(values, pa.binary())
+    return pa.Array.from_buffers(pa.string(), len(made), made.buffers())
+
+
+@pytest.mark.parametrize("make", [pa.array, invalid_strings, lambda v: pa.array(v).dictionary_encode()])
+@pytest.mark.parametrize("column", ["text", "label", "id"])
+def test_a_value_of_parquet_that_is_not_unicode_costs_no_other_row(tmp_path: Path, make, column: str) -> None:
+    table = {"text": [f"text {i}" for i in range(64)], "label": ["a"] * 64, "id": [str(i) for i in range(64)]}
+    values = [v.encode() for v in table[column]]
+    values[7] += b"\xff"
+    pq.write_table(pa.table(table | {column: make(values)}), tmp_path / "a.parquet")
+    rows = read_all(tmp_path / "a.parquet", Columns(id="id"))
+    assert [i for i, r in enumerate(rows) if r["reason"]] == [7]
+    assert rows[7]["reason"].startswith(f"the {column} is not valid Unicode")
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_a_label_that_is_no_finite_number_is_missing(tmp_path: Path, bad: float) -> None:
+    labels = [1.0, bad, 2.5, 1e300, None]
+    pq.write_table(pa.table({"text": ["t"] * 5, "label": labels}), tmp_path / "a.parquet")
+    lines = (json.dumps({"text": "t", "label": label}) for label in labels)
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    for name in ("a.parquet", "a.jsonl"):
+        rows = read_all(tmp_path / name)
+        assert [r["label"] for r in rows] == ["1", None, "2.5", str(int(1e300)), None]
+        assert [r["reason"] for r in rows] == [None, "the label is missing", None, None, "the label is missing"]
 
 
 @pytest.mark.parametrize(
