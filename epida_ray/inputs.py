@@ -30,6 +30,8 @@ from epida_ray.storage import open_filesystem, url_of
 MAX_CHARACTERS = 100_000
 """Longer texts are set aside: no classifier here reads that far, and one of them could hold up a whole shard."""
 
+EMPTY = "the file is empty"
+
 _STEP = 64
 _CHUNK = 1 << 23
 _MAX_CHECKED_IDS = 20_000_000
@@ -202,7 +204,7 @@ def _inspect(filesystem: pafs.FileSystem, root: str, name: str, columns: Columns
         base = {"path": name, "format": format_, "bytes": size, "digest": digest.hexdigest()}
         try:
             if size == 0:
-                return InputFile(**base, error="the file is empty")
+                return InputFile(**base, error=EMPTY)
             if format_ == "parquet":
                 metadata = pq.ParquetFile(file)
                 header: Sequence[str] = metadata.schema_arrow.names
