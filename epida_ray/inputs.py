@@ -14,6 +14,7 @@ import posixpath
 from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from hashlib import blake2b
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -25,7 +26,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
 from epida_ray.errors import RequestError
-from epida_ray.storage import open_filesystem, url_of
+from epida_ray.storage import folder_url, open_filesystem
 
 MAX_CHARACTERS = 100_000
 """Longer texts are set aside: no classifier here reads that far, and one of them could hold up a whole shard."""
@@ -34,6 +35,7 @@ EMPTY = "the file is empty"
 
 _STEP = 64
 _CHUNK = 1 << 23
+_ENDS = 1 << 16
 _MAX_CHECKED_IDS = 20_000_000
 _FORMATS = {
     ".parquet": "parquet",
@@ -103,6 +105,8 @@ class Plan(BaseModel):
     def shard_name(self, shard: Shard) -> str:
         """Unique within a run, and a plain file name whatever the input's path is."""
         path = quote(self.files[shard.file].path, safe="")
+        if path[0] in "._":  # readers of folders skip such names
+            path = f"%{ord(path[0]):02X}{path[1:]}"
         if len(path) > 120:
             path = f"{path[:80]}~{blake2b(path.encode(), digest_size=8).hexdigest()}"
         return f"{path}-{shard.start:012d}-{shard.stop:012d}"
@@ -112,13 +116,18 @@ class Plan(BaseModel):
         return f"{self.shard_name(shard)}-{fingerprint[:12]}.parquet"
 
     def identity(self) -> list[tuple[str, int, str]]:
-        """What makes two inputs the same one, wherever they are stored."""
+        """What makes two inputs the same one, wherever they are stored.
+
+        Of CSV and JSONL all bytes count. Of Parquet, of which a plan reads no more, the size, both ends and the footer
+        do: what changes neither the length nor the statistics of any column in the middle of a file is not noticed.
+        """
         return [(f.path, f.bytes, f.digest) for f in self.files]
 
 
 def plan_inputs(location: str, columns: Columns, encoding: str = "utf-8") -> Plan:
     """Find the files, check the columns, count the rows and cut them into shards."""
-    filesystem, root, names = _find(location)
+    _check_encoding(encoding)
+    filesystem, root, url, names = _find(location)
     files = [_inspect(filesystem, root, name, columns, encoding) for name in names]
     good = [f for f in files if not f.error]
     if not good:
@@ -128,7 +137,7 @@ def plan_inputs(location: str, columns: Columns, encoding: str = "utf-8") -> Pla
         raise RequestError(f"{location} has no rows")
     shard_rows = _shard_rows(rows)
     plan = Plan(
-        root=root if isinstance(filesystem, pafs.LocalFileSystem) else url_of(location, root),
+        root=url,
         files=tuple(_offsets_of_shards(f, shard_rows) for f in files),
         columns=columns,
         encoding=encoding,
@@ -138,6 +147,17 @@ def plan_inputs(location: str, columns: Columns, encoding: str = "utf-8") -> Pla
     if columns.id is not None:
         _check_ids(plan)
     return plan
+
+
+def _check_encoding(encoding: str) -> None:
+    """Records are found by their bytes, so the bytes of ASCII must mean the same in the file's encoding."""
+    ascii_ = '{"a": 1},\t\r\n'
+    try:
+        known = ascii_.encode("ascii").decode(encoding) == ascii_
+    except (LookupError, ValueError):
+        known = False
+    if not known:
+        raise RequestError(f"cannot read --encoding {encoding}; name another, or convert the file to utf-8")
 
 
 def _shard_rows(rows: int) -> int:
@@ -160,30 +180,41 @@ def _offsets_of_shards(file: InputFile, shard_rows: int) -> InputFile:
     return file.model_copy(update={"offsets": offsets})
 
 
-def _find(location: str) -> tuple[pafs.FileSystem, str, list[str]]:
-    """The filesystem, the folder that ids are relative to, and the files' paths below it."""
+def _find(location: str) -> tuple[pafs.FileSystem, str, str, list[str]]:
+    """The filesystem, the folder that ids are relative to, its path or URL, and the files' paths below it."""
     filesystem, path = open_filesystem(location)
-    if any(c in path for c in "*?["):
-        from fnmatch import fnmatchcase
-
-        base = path[: min(path.find(c) for c in "*?[" if c in path)].rpartition("/")[0] or "/"
-        found = [n for n in _walk(filesystem, base) if fnmatchcase(posixpath.join(base, n), path)]
-        if not found:
-            raise RequestError(f"no file matches {location}")
-        return filesystem, base, found
     try:
         info = filesystem.get_file_info(path)
+        if info.type == pafs.FileType.File:
+            folder, _, name = path.rpartition("/")
+            found = [name]
+        elif info.type == pafs.FileType.Directory:
+            folder = path
+            found = [n for n in _walk(filesystem, path) if posixpath.splitext(n)[1].lower() in _FORMATS]
+            if not found:
+                raise RequestError(f"{location} holds no .parquet, .csv, .tsv or .jsonl file")
+        elif wild := [i for i, c in enumerate(path) if c in "*?["]:
+            folder = path[: wild[0]].rpartition("/")[0] or "/"
+            pattern = path[len(folder) :].strip("/").split("/")
+            found = [n for n in _walk(filesystem, folder) if _matches(n.split("/"), pattern)]
+            if not found:
+                raise RequestError(f"no file matches {location}")
+        else:
+            raise RequestError(f"no such file or directory: {location}")
+    except UnicodeError as error:
+        raise RequestError(f"{location!r}: a file name there is not valid UTF-8; rename it") from error
     except OSError as error:
         raise RequestError(f"cannot look into {location}: {_one_line(error)}") from error
-    if info.type == pafs.FileType.NotFound:
-        raise RequestError(f"no such file or directory: {location}")
-    if info.type == pafs.FileType.Directory:
-        found = [n for n in _walk(filesystem, path) if posixpath.splitext(n)[1].lower() in _FORMATS]
-        if not found:
-            raise RequestError(f"{location} holds no .parquet, .csv, .tsv or .jsonl file")
-        return filesystem, path, found
-    folder, _, name = path.rpartition("/")
-    return filesystem, folder, [name]
+    return filesystem, folder, folder_url(filesystem, location, path, folder), found
+
+
+def _matches(parts: list[str], pattern: list[str]) -> bool:
+    """Folder by folder, as a shell does it; `**` is any number of folders."""
+    if not pattern:
+        return not parts
+    if pattern[0] == "**":
+        return any(_matches(parts[i:], pattern[1:]) for i in range(len(parts) + 1))
+    return bool(parts) and fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
 
 
 def _walk(filesystem: pafs.FileSystem, base: str) -> list[str]:
@@ -195,25 +226,26 @@ def _walk(filesystem: pafs.FileSystem, base: str) -> list[str]:
 def _inspect(filesystem: pafs.FileSystem, root: str, name: str, columns: Columns, encoding: str) -> InputFile:
     format_ = _FORMATS.get(posixpath.splitext(name)[1].lower())
     if format_ is None:
-        raise RequestError(f"{name}: not a .parquet, .csv, .tsv or .jsonl file; convert it to one of those")
-    with filesystem.open_input_file(posixpath.join(root, name)) as file:
-        size = file.size()
-        digest = blake2b(digest_size=16)
-        digest.update(file.read_at(min(size, 1 << 16), 0))
-        digest.update(file.read_at(min(size, 1 << 16), max(0, size - (1 << 16))))
-        base = {"path": name, "format": format_, "bytes": size, "digest": digest.hexdigest()}
-        try:
+        raise RequestError(f"{name or root}: not a .parquet, .csv, .tsv or .jsonl file; convert it to one of those")
+    base: dict[str, Any] = {"path": name, "format": format_, "bytes": 0}
+    digest = blake2b(digest_size=16)
+    try:
+        with filesystem.open_input_file(posixpath.join(root, name)) as file:
+            base["bytes"] = size = file.size()
             if size == 0:
-                return InputFile(**base, error=EMPTY)
+                return InputFile(**base, digest=digest.hexdigest(), error=EMPTY)
             if format_ == "parquet":
-                metadata = pq.ParquetFile(file)
-                header: Sequence[str] = metadata.schema_arrow.names
-                _check_types(metadata.schema_arrow, columns)
-                found = InputFile(**base, rows=metadata.metadata.num_rows)
+                parquet = pq.ParquetFile(file)
+                header: Sequence[str] = parquet.schema_arrow.names
+                _check_types(parquet.schema_arrow, columns)
+                tail = min(size, max(_ENDS, parquet.metadata.serialized_size + 8))
+                digest.update(file.read_at(min(size, _ENDS), 0))
+                digest.update(file.read_at(tail, size - tail))
+                found = InputFile(**base, digest=digest.hexdigest(), rows=parquet.metadata.num_rows)
             else:
-                found, header = _scan(file, base, encoding)
-        except (pa.ArrowException, OSError, csv.Error, ValueError) as error:
-            return InputFile(**base, error=f"cannot be read as {format_}: {_one_line(error)}")
+                found, header = _scan(file, base, encoding, digest)
+    except (pa.ArrowException, OSError, csv.Error, ValueError) as error:
+        return InputFile(**base, digest=digest.hexdigest(), error=f"cannot be read as {format_}: {_one_line(error)}")
     if found.rows:
         _check_columns(name, header, columns)
     return found
@@ -247,7 +279,7 @@ def _check_types(schema: pa.Schema, columns: Columns) -> None:
             )
 
 
-def _scan(file: Any, base: dict[str, Any], encoding: str) -> tuple[InputFile, Sequence[str]]:
+def _scan(file: Any, base: dict[str, Any], encoding: str, digest: blake2b) -> tuple[InputFile, Sequence[str]]:
     """Count the records of a CSV or JSONL file and note where every 64th begins, after a byte order mark."""
     from epida_ray.records import FIELD_START, QUOTED, record_ends
 
@@ -259,7 +291,9 @@ def _scan(file: Any, base: dict[str, Any], encoding: str) -> tuple[InputFile, Se
     offsets: list[int] = [] if delimiter else [begin]
     position = header_end = begin
     while position < size:
-        data = np.frombuffer(file.read_at(min(_CHUNK, size - position), position), dtype=np.uint8)
+        read = file.read_at(min(_CHUNK, size - position), position)
+        digest.update(read)
+        data = np.frombuffer(read, dtype=np.uint8)
         ends = np.empty(data.size, dtype=np.int64)
         count, state, content = record_ends(data, state, content, ord(delimiter or ","), delimiter is not None, ends)
         ends = ends[:count] + position
@@ -293,7 +327,9 @@ def _scan(file: Any, base: dict[str, Any], encoding: str) -> tuple[InputFile, Se
     if not offsets or offsets[-1] != size:
         offsets.append(size)
     rows = max(rows, 0)
-    return InputFile(**base, rows=rows, header=tuple(header) if delimiter else (), offsets=tuple(offsets)), header
+    names = tuple(header) if delimiter else ()
+    made = InputFile(**base, digest=digest.hexdigest(), rows=rows, header=names, offsets=tuple(offsets))
+    return made, header
 
 
 def _first_objects(file: Any, begin: int, size: int, encoding: str) -> list[dict[str, Any]]:
@@ -375,7 +411,10 @@ class ShardReader:
         last = -(-shard.stop // self.plan.shard_rows)
         end = file.offsets[last] if last < len(file.offsets) else file.bytes
         with self._open(shard) as handle:
-            data = bytes(handle.read_at(end - begin, begin))
+            try:
+                data = bytes(handle.read_at(end - begin, begin))
+            except ValueError:  # a web server that knows no ranges gives a file from its beginning only
+                data = bytes(handle.read_at(end, 0))[begin:]
         text = data.decode(self.plan.encoding, "surrogateescape")
         columns = self.plan.columns
         names = [columns.text, columns.label, columns.id]
