@@ -184,28 +184,32 @@ def _find(location: str) -> tuple[pafs.FileSystem, str, str, list[str]]:
     """The filesystem, the folder that ids are relative to, its path or URL, and the files' paths below it."""
     filesystem, path = open_filesystem(location)
     try:
-        info = filesystem.get_file_info(path)
-        if info.type == pafs.FileType.File:
-            folder, _, name = path.rpartition("/")
-            found = [name]
-        elif info.type == pafs.FileType.Directory:
-            folder = path
-            found = [n for n in _walk(filesystem, path) if posixpath.splitext(n)[1].lower() in _FORMATS]
-            if not found:
-                raise RequestError(f"{location} holds no .parquet, .csv, .tsv or .jsonl file")
-        elif wild := [i for i, c in enumerate(path) if c in "*?["]:
-            folder = path[: wild[0]].rpartition("/")[0] or "/"
+        kind = filesystem.get_file_info(path).type
+        wild = [i for i, c in enumerate(path) if c in "*?["]
+        if kind == pafs.FileType.NotFound and wild:
+            folder = _parent(path[: wild[0]])
             pattern = path[len(folder) :].strip("/").split("/")
             found = [n for n in _walk(filesystem, folder) if _matches(n.split("/"), pattern)]
             if not found:
                 raise RequestError(f"no file matches {location}")
-        else:
+        elif kind == pafs.FileType.NotFound:
             raise RequestError(f"no such file or directory: {location}")
+        elif kind == pafs.FileType.Directory:
+            folder = path
+            found = [n for n in _walk(filesystem, path) if posixpath.splitext(n)[1].lower() in _FORMATS]
+            if not found:
+                raise RequestError(f"{location} holds no .parquet, .csv, .tsv or .jsonl file")
+        else:
+            folder, found = _parent(path), [posixpath.basename(path)]
     except UnicodeError as error:
         raise RequestError(f"{location!r}: a file name there is not valid UTF-8; rename it") from error
     except OSError as error:
         raise RequestError(f"cannot look into {location}: {_one_line(error)}") from error
     return filesystem, folder, folder_url(filesystem, location, path, folder), found
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0] or ("/" if path.startswith("/") else "")
 
 
 def _matches(parts: list[str], pattern: list[str]) -> bool:
@@ -265,7 +269,8 @@ def _check_columns(name: str, header: Sequence[str], columns: Columns) -> None:
         if column is None:
             continue
         if column not in counts:
-            raise RequestError(f"{name} has no column {column!r}; it has {', '.join(map(repr, header))}; use {option}")
+            there = ", ".join(map(repr, header[:20])) + (", …" if len(header) > 20 else "")
+            raise RequestError(f"{name} has no column {column!r}; it has {there}; use {option}")
         if counts[column] > 1:
             raise RequestError(f"{name} has {counts[column]} columns named {column!r}; rename all but one")
 
@@ -319,7 +324,7 @@ def _scan(file: Any, base: dict[str, Any], encoding: str, digest: blake2b) -> tu
     header: Sequence[str] = ()
     if delimiter:
         line = bytes(file.read_at(header_end - begin, begin)).decode(encoding, "surrogateescape")
-        header = next(csv.reader(io.StringIO(line, newline=""), delimiter=delimiter), [])
+        header = next(filter(None, csv.reader(io.StringIO(line, newline=""), delimiter=delimiter)), [])
     elif rows:
         header = tuple(dict.fromkeys(name for row in _first_objects(file, begin, size, encoding) for name in row))
         if not header:
@@ -335,7 +340,7 @@ def _scan(file: Any, base: dict[str, Any], encoding: str, digest: blake2b) -> tu
 def _first_objects(file: Any, begin: int, size: int, encoding: str) -> list[dict[str, Any]]:
     """The JSON objects among a file's first 1,000 lines."""
     data = bytes(file.read_at(min(size - begin, _CHUNK), begin))
-    lines = data.decode(encoding, "surrogateescape").split("\n")[:1000]
+    lines = data.decode(encoding, "surrogateescape").split("\n", 1000)[:1000]
     return [row for row, bad in map(_json_object, lines) if bad is None]
 
 

@@ -79,7 +79,7 @@ def test_csv_that_no_writer_made_has_the_rows_of_the_csv_module(tmp_path: Path, 
 
 def test_csv_keeps_literal_quotes_skips_blank_lines_and_a_byte_order_mark(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    path.write_bytes('\ufefftext,label\n5"" disk,a\n\n\r\n"with ""quotes"", and\na line",b\nlast,c'.encode())
+    path.write_bytes('\ufeff\r\n\ntext,label\n5"" disk,a\n\n\r\n"with ""quotes"", and\na line",b\nlast,c'.encode())
     assert [(r["text"], r["label"]) for r in read_all(path)] == [
         ('5"" disk', "a"),
         ('with "quotes", and\na line', "b"),
@@ -316,15 +316,23 @@ def test_files_of_fsspec_filesystems(tmp_path: Path) -> None:
     memory.pipe({f"/epida-in/{name}": data for name in ("x.csv", "deep/a b.csv")} | {"/epida-top.csv": data})
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("deep/x.csv", data)
+        archive.writestr("x.csv", data)
     for location, first in {
         "memory://epida-in/x.csv": "x.csv:0",
         "memory://epida-in": "deep/a b.csv:0",
         "memory:///epida-in/*/*.csv": "deep/a b.csv:0",
         "memory://epida-top.csv": "epida-top.csv:0",
         f"zip://deep/x.csv::{tmp_path}/a.zip": "x.csv:0",
+        f"zip://x.csv::{tmp_path}/a.zip": "x.csv:0",
+        f"zip://*.csv::{tmp_path}/a.zip": "x.csv:0",
     }.items():
         rows = read_all(location)
         assert rows[0]["sample_id"] == first and [r["text"] for r in rows[:2]] == ["one", "two"]
+
+
+@pytest.mark.parametrize(("path", "folder"), [("/x.csv", "/"), ("/a/x.csv", "/a"), ("x.csv", ""), ("a/x.csv", "a")])
+def test_a_file_at_the_top_is_in_the_root_and_not_in_the_working_directory(path: str, folder: str) -> None:
+    assert inputs._parent(path) == folder
 
 
 def test_a_pattern_is_matched_folder_by_folder_and_a_file_of_that_name_comes_first(tmp_path: Path) -> None:
