@@ -9,28 +9,33 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import posixpath
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from hashlib import blake2b
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
 from epida_ray.errors import RequestError
-from epida_ray.storage import open_filesystem, url_of
+from epida_ray.storage import folder_url, open_filesystem
 
 MAX_CHARACTERS = 100_000
 """Longer texts are set aside: no classifier here reads that far, and one of them could hold up a whole shard."""
 
+EMPTY = "the file is empty"
+
 _STEP = 64
 _CHUNK = 1 << 23
+_ENDS = 1 << 16
 _MAX_CHECKED_IDS = 20_000_000
 _FORMATS = {
     ".parquet": "parquet",
@@ -41,6 +46,8 @@ _FORMATS = {
     ".ndjson": "jsonl",
 }
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
+_JSON_BLANKS = " \t\r"
+"""A line of nothing else is no record, here as in `record_ends`."""
 
 
 class Columns(BaseModel):
@@ -98,6 +105,8 @@ class Plan(BaseModel):
     def shard_name(self, shard: Shard) -> str:
         """Unique within a run, and a plain file name whatever the input's path is."""
         path = quote(self.files[shard.file].path, safe="")
+        if path[0] in "._":  # readers of folders skip such names
+            path = f"%{ord(path[0]):02X}{path[1:]}"
         if len(path) > 120:
             path = f"{path[:80]}~{blake2b(path.encode(), digest_size=8).hexdigest()}"
         return f"{path}-{shard.start:012d}-{shard.stop:012d}"
@@ -107,13 +116,18 @@ class Plan(BaseModel):
         return f"{self.shard_name(shard)}-{fingerprint[:12]}.parquet"
 
     def identity(self) -> list[tuple[str, int, str]]:
-        """What makes two inputs the same one, wherever they are stored."""
+        """What makes two inputs the same one, wherever they are stored.
+
+        Of CSV and JSONL all bytes count. Of Parquet, of which a plan reads no more, the size, both ends and the footer
+        do: what changes neither the length nor the statistics of any column in the middle of a file is not noticed.
+        """
         return [(f.path, f.bytes, f.digest) for f in self.files]
 
 
 def plan_inputs(location: str, columns: Columns, encoding: str = "utf-8") -> Plan:
     """Find the files, check the columns, count the rows and cut them into shards."""
-    filesystem, root, names = _find(location)
+    _check_encoding(encoding)
+    filesystem, root, url, names = _find(location)
     files = [_inspect(filesystem, root, name, columns, encoding) for name in names]
     good = [f for f in files if not f.error]
     if not good:
@@ -123,7 +137,7 @@ def plan_inputs(location: str, columns: Columns, encoding: str = "utf-8") -> Pla
         raise RequestError(f"{location} has no rows")
     shard_rows = _shard_rows(rows)
     plan = Plan(
-        root=root if isinstance(filesystem, pafs.LocalFileSystem) else url_of(location, root),
+        root=url,
         files=tuple(_offsets_of_shards(f, shard_rows) for f in files),
         columns=columns,
         encoding=encoding,
@@ -133,6 +147,17 @@ def plan_inputs(location: str, columns: Columns, encoding: str = "utf-8") -> Pla
     if columns.id is not None:
         _check_ids(plan)
     return plan
+
+
+def _check_encoding(encoding: str) -> None:
+    """Records are found by their bytes, so the bytes of ASCII must mean the same in the file's encoding."""
+    ascii_ = '{"a": 1},\t\r\n'
+    try:
+        known = ascii_.encode("ascii").decode(encoding) == ascii_
+    except (LookupError, ValueError):
+        known = False
+    if not known:
+        raise RequestError(f"cannot read --encoding {encoding}; name another, or convert the file to utf-8")
 
 
 def _shard_rows(rows: int) -> int:
@@ -155,30 +180,45 @@ def _offsets_of_shards(file: InputFile, shard_rows: int) -> InputFile:
     return file.model_copy(update={"offsets": offsets})
 
 
-def _find(location: str) -> tuple[pafs.FileSystem, str, list[str]]:
-    """The filesystem, the folder that ids are relative to, and the files' paths below it."""
+def _find(location: str) -> tuple[pafs.FileSystem, str, str, list[str]]:
+    """The filesystem, the folder that ids are relative to, its path or URL, and the files' paths below it."""
     filesystem, path = open_filesystem(location)
-    if any(c in path for c in "*?["):
-        from fnmatch import fnmatchcase
-
-        base = path[: min(path.find(c) for c in "*?[" if c in path)].rpartition("/")[0] or "/"
-        found = [n for n in _walk(filesystem, base) if fnmatchcase(posixpath.join(base, n), path)]
-        if not found:
-            raise RequestError(f"no file matches {location}")
-        return filesystem, base, found
     try:
-        info = filesystem.get_file_info(path)
+        kind = filesystem.get_file_info(path).type
+        wild = [i for i, c in enumerate(path) if c in "*?["]
+        if kind == pafs.FileType.NotFound and wild:
+            folder = _parent(path[: wild[0]])
+            pattern = path[len(folder) :].strip("/").split("/")
+            found = [n for n in _walk(filesystem, folder) if _matches(n.split("/"), pattern)]
+            if not found:
+                raise RequestError(f"no file matches {location}")
+        elif kind == pafs.FileType.NotFound:
+            raise RequestError(f"no such file or directory: {location}")
+        elif kind == pafs.FileType.Directory:
+            folder = path
+            found = [n for n in _walk(filesystem, path) if posixpath.splitext(n)[1].lower() in _FORMATS]
+            if not found:
+                raise RequestError(f"{location} holds no .parquet, .csv, .tsv or .jsonl file")
+        else:
+            folder, found = _parent(path), [posixpath.basename(path)]
+    except UnicodeError as error:
+        raise RequestError(f"{location!r}: a file name there is not valid UTF-8; rename it") from error
     except OSError as error:
         raise RequestError(f"cannot look into {location}: {_one_line(error)}") from error
-    if info.type == pafs.FileType.NotFound:
-        raise RequestError(f"no such file or directory: {location}")
-    if info.type == pafs.FileType.Directory:
-        found = [n for n in _walk(filesystem, path) if posixpath.splitext(n)[1].lower() in _FORMATS]
-        if not found:
-            raise RequestError(f"{location} holds no .parquet, .csv, .tsv or .jsonl file")
-        return filesystem, path, found
-    folder, _, name = path.rpartition("/")
-    return filesystem, folder, [name]
+    return filesystem, folder, folder_url(filesystem, location, path, folder), found
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0] or ("/" if path.startswith("/") else "")
+
+
+def _matches(parts: list[str], pattern: list[str]) -> bool:
+    """Folder by folder, as a shell does it; `**` is any number of folders."""
+    if not pattern:
+        return not parts
+    if pattern[0] == "**":
+        return any(_matches(parts[i:], pattern[1:]) for i in range(len(parts) + 1))
+    return bool(parts) and fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
 
 
 def _walk(filesystem: pafs.FileSystem, base: str) -> list[str]:
@@ -190,25 +230,26 @@ def _walk(filesystem: pafs.FileSystem, base: str) -> list[str]:
 def _inspect(filesystem: pafs.FileSystem, root: str, name: str, columns: Columns, encoding: str) -> InputFile:
     format_ = _FORMATS.get(posixpath.splitext(name)[1].lower())
     if format_ is None:
-        raise RequestError(f"{name}: not a .parquet, .csv, .tsv or .jsonl file; convert it to one of those")
-    with filesystem.open_input_file(posixpath.join(root, name)) as file:
-        size = file.size()
-        digest = blake2b(digest_size=16)
-        digest.update(file.read_at(min(size, 1 << 16), 0))
-        digest.update(file.read_at(min(size, 1 << 16), max(0, size - (1 << 16))))
-        base = {"path": name, "format": format_, "bytes": size, "digest": digest.hexdigest()}
-        try:
+        raise RequestError(f"{name or root}: not a .parquet, .csv, .tsv or .jsonl file; convert it to one of those")
+    base: dict[str, Any] = {"path": name, "format": format_, "bytes": 0}
+    digest = blake2b(digest_size=16)
+    try:
+        with filesystem.open_input_file(posixpath.join(root, name)) as file:
+            base["bytes"] = size = file.size()
             if size == 0:
-                return InputFile(**base, error="the file is empty")
+                return InputFile(**base, digest=digest.hexdigest(), error=EMPTY)
             if format_ == "parquet":
-                metadata = pq.ParquetFile(file)
-                header: Sequence[str] = metadata.schema_arrow.names
-                _check_types(metadata.schema_arrow, columns)
-                found = InputFile(**base, rows=metadata.metadata.num_rows)
+                parquet = pq.ParquetFile(file)
+                header: Sequence[str] = parquet.schema_arrow.names
+                _check_types(parquet.schema_arrow, columns)
+                tail = min(size, max(_ENDS, parquet.metadata.serialized_size + 8))
+                digest.update(file.read_at(min(size, _ENDS), 0))
+                digest.update(file.read_at(tail, size - tail))
+                found = InputFile(**base, digest=digest.hexdigest(), rows=parquet.metadata.num_rows)
             else:
-                found, header = _scan(file, base, encoding)
-        except (pa.ArrowException, OSError, csv.Error, ValueError) as error:
-            return InputFile(**base, error=f"cannot be read as {format_}: {_one_line(error)}")
+                found, header = _scan(file, base, encoding, digest)
+    except (pa.ArrowException, OSError, csv.Error, ValueError) as error:
+        return InputFile(**base, digest=digest.hexdigest(), error=f"cannot be read as {format_}: {_one_line(error)}")
     if found.rows:
         _check_columns(name, header, columns)
     return found
@@ -228,7 +269,8 @@ def _check_columns(name: str, header: Sequence[str], columns: Columns) -> None:
         if column is None:
             continue
         if column not in counts:
-            raise RequestError(f"{name} has no column {column!r}; it has {', '.join(map(repr, header))}; use {option}")
+            there = ", ".join(map(repr, header[:20])) + (", …" if len(header) > 20 else "")
+            raise RequestError(f"{name} has no column {column!r}; it has {there}; use {option}")
         if counts[column] > 1:
             raise RequestError(f"{name} has {counts[column]} columns named {column!r}; rename all but one")
 
@@ -242,19 +284,21 @@ def _check_types(schema: pa.Schema, columns: Columns) -> None:
             )
 
 
-def _scan(file: Any, base: dict[str, Any], encoding: str) -> tuple[InputFile, Sequence[str]]:
-    """Count the records of a CSV or JSONL file and note where every 64th begins."""
+def _scan(file: Any, base: dict[str, Any], encoding: str, digest: blake2b) -> tuple[InputFile, Sequence[str]]:
+    """Count the records of a CSV or JSONL file and note where every 64th begins, after a byte order mark."""
     from epida_ray.records import FIELD_START, QUOTED, record_ends
 
     delimiter = _DELIMITERS.get(base["format"])
     size = base["bytes"]
+    begin = len(BOM_UTF8) if bytes(file.read_at(min(size, len(BOM_UTF8)), 0)) == BOM_UTF8 else 0
     state, content = FIELD_START, False
     first, rows = (-1, -1) if delimiter else (0, 0)
-    offsets: list[int] = [] if delimiter else [0]
-    position = 0
-    header_end = 0
+    offsets: list[int] = [] if delimiter else [begin]
+    position = header_end = begin
     while position < size:
-        data = np.frombuffer(file.read_at(min(_CHUNK, size - position), position), dtype=np.uint8)
+        read = file.read_at(min(_CHUNK, size - position), position)
+        digest.update(read)
+        data = np.frombuffer(read, dtype=np.uint8)
         ends = np.empty(data.size, dtype=np.int64)
         count, state, content = record_ends(data, state, content, ord(delimiter or ","), delimiter is not None, ends)
         ends = ends[:count] + position
@@ -279,18 +323,34 @@ def _scan(file: Any, base: dict[str, Any], encoding: str) -> tuple[InputFile, Se
                 offsets.append(size)
     header: Sequence[str] = ()
     if delimiter:
-        line = bytes(file.read_at(header_end, 0)).decode(encoding, "surrogateescape").removeprefix("\ufeff")
-        header = next(csv.reader(io.StringIO(line, newline=""), delimiter=delimiter), [])
+        line = bytes(file.read_at(header_end - begin, begin)).decode(encoding, "surrogateescape")
+        header = next(filter(None, csv.reader(io.StringIO(line, newline=""), delimiter=delimiter)), [])
     elif rows:
-        try:
-            row = json.loads(bytes(file.read_at(min(size, _CHUNK), 0)).split(b"\n", 1)[0])
-            header = tuple(row)
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"the first line is not a JSON object: {error}") from error
+        header = tuple(dict.fromkeys(name for row in _first_objects(file, begin, size, encoding) for name in row))
+        if not header:
+            raise ValueError("none of the first lines is a JSON object")
     if not offsets or offsets[-1] != size:
         offsets.append(size)
     rows = max(rows, 0)
-    return InputFile(**base, rows=rows, header=tuple(header) if delimiter else (), offsets=tuple(offsets)), header
+    names = tuple(header) if delimiter else ()
+    made = InputFile(**base, digest=digest.hexdigest(), rows=rows, header=names, offsets=tuple(offsets))
+    return made, header
+
+
+def _first_objects(file: Any, begin: int, size: int, encoding: str) -> list[dict[str, Any]]:
+    """The JSON objects among a file's first 1,000 lines."""
+    data = bytes(file.read_at(min(size - begin, _CHUNK), begin))
+    lines = data.decode(encoding, "surrogateescape").split("\n", 1000)[:1000]
+    return [row for row, bad in map(_json_object, lines) if bad is None]
+
+
+def _json_object(line: str) -> tuple[dict[str, Any], str | None]:
+    """What a line holds, or nothing and the reason."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return {}, f"the line is not JSON: {_one_line(error)}"
+    return (row, None) if isinstance(row, dict) else ({}, "the line is not a JSON object")
 
 
 class ShardReader:
@@ -348,20 +408,19 @@ class ShardReader:
             pieces.append(self._group[2].slice(low - bounds[i], high - low))
         table = pa.concat_tables(pieces)
         _check_types(table.schema, columns)
-        labels = _label_strings(table[columns.label])
-        ids = None if columns.id is None else _as_strings(table[columns.id]).to_pylist()
-        texts, reasons = _text_values(table[columns.text])
-        return ids, texts, labels, reasons
+        texts, labels = _strings(table[columns.text]), _names(table[columns.label])
+        return None if columns.id is None else _names(table[columns.id]), texts, labels, [None] * len(texts)
 
     def _lines(self, shard: Shard, file: InputFile) -> tuple[list | None, list, list, list]:
         begin = file.offsets[shard.start // self.plan.shard_rows]
         last = -(-shard.stop // self.plan.shard_rows)
         end = file.offsets[last] if last < len(file.offsets) else file.bytes
         with self._open(shard) as handle:
-            data = bytes(handle.read_at(end - begin, begin))
+            try:
+                data = bytes(handle.read_at(end - begin, begin))
+            except ValueError:  # a web server that knows no ranges gives a file from its beginning only
+                data = bytes(handle.read_at(end, 0))[begin:]
         text = data.decode(self.plan.encoding, "surrogateescape")
-        if shard.start == 0:
-            text = text.removeprefix("\ufeff")
         columns = self.plan.columns
         names = [columns.text, columns.label, columns.id]
         values: list[list[Any]] = [[], [], []]
@@ -371,21 +430,13 @@ class ShardReader:
                 value = None if name is None else row.get(name)
                 column.append(value)
             reasons.append(reason)
-        ids = None if columns.id is None else [None if v is None else _label_text(v) for v in values[2]]
-        return ids, values[0], [None if v is None else _label_text(v) for v in values[1]], reasons
+        ids = None if columns.id is None else [_name(v) for v in values[2]]
+        return ids, values[0], [_name(v) for v in values[1]], reasons
 
     @staticmethod
     def _rows(file: InputFile, text: str) -> Iterator[tuple[dict[str, Any], str | None]]:
         if file.format == "jsonl":
-            for line in text.split("\n"):
-                if not line.strip():
-                    continue
-                try:
-                    row = json.loads(line)
-                    bad = None if isinstance(row, dict) else "the line is not a JSON object"
-                except ValueError as error:
-                    row, bad = {}, f"the line is not JSON: {_one_line(error)}"
-                yield (row if bad is None else {}), bad
+            yield from (_json_object(line) for line in text.split("\n") if line.strip(_JSON_BLANKS))
             return
         csv.field_size_limit(1 << 28)
         width = len(file.header)
@@ -396,37 +447,33 @@ class ShardReader:
             yield dict(zip(file.header, fields, strict=False)), bad
 
 
-def _text_values(column: pa.ChunkedArray) -> tuple[list, list]:
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        column = _as_strings(column)
+def _strings(column: pa.ChunkedArray) -> list[str | None]:
+    """Bytes that are not UTF-8 become lone surrogates, for which a row of its own is set aside."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
     try:
-        texts = column.to_pylist()
-    except UnicodeDecodeError:
-        raw = column.cast(pa.large_binary()).to_pylist()
-        texts = [None if b is None else b.decode("utf-8", "surrogateescape") for b in raw]
-    return texts, [None] * len(texts)
+        return column.cast(pa.string()).to_pylist()
+    except (pa.ArrowInvalid, UnicodeDecodeError):
+        values = column.cast(pa.large_binary()).to_pylist()
+        return [None if v is None else v.decode("utf-8", "surrogateescape") for v in values]
 
 
-def _as_strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    return column.cast(pa.string())
+def _names(column: pa.ChunkedArray) -> list[str | None]:
+    """Labels or ids; the same ones as the same numbers would give in JSONL."""
+    values = _strings(column)
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    return [None if v is None else _name(float(v)) for v in values] if pa.types.is_floating(kind) else values
 
 
-def _label_strings(column: pa.ChunkedArray) -> list[str | None]:
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if pa.types.is_floating(column.type) and pc.all(pc.equal(column, pc.floor(column))).as_py() is not False:
-        column = column.cast(pa.int64())
-    return column.cast(pa.string()).to_pylist()
-
-
-def _label_text(value: Any) -> str:
+def _name(value: Any) -> str | None:
+    """A label or an id as text; NaN and the infinities are none."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return value if isinstance(value, str) else json.dumps(value) if isinstance(value, (list, dict)) else str(value)
+    if isinstance(value, float):
+        return None if not math.isfinite(value) else str(int(value)) if value.is_integer() else str(value)
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value) if isinstance(value, (list, dict)) else str(value)
 
 
 def _validated(
@@ -504,12 +551,8 @@ def _label_type(filesystem: pafs.FileSystem, root: str, file: InputFile, columns
             if pa.types.is_dictionary(kind):
                 kind = kind.value_type
             return "bool" if pa.types.is_boolean(kind) else "int64" if pa.types.is_integer(kind) else "string"
-        values = set()
-        for line in bytes(handle.read_at(min(file.bytes, _CHUNK), 0)).decode(encoding, "replace").split("\n")[:1000]:
-            try:
-                values.add(type(json.loads(line).get(columns.label)))
-            except (ValueError, AttributeError):
-                continue
+        rows = _first_objects(handle, file.offsets[0], file.bytes, encoding)
+    values = {type(row.get(columns.label)) for row in rows}
     values.discard(type(None))
     return "bool" if values == {bool} else "int64" if values == {int} else "string"
 

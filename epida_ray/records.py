@@ -9,14 +9,18 @@ FIELD_START, PLAIN, QUOTED, QUOTE_IN_QUOTED = range(4)
 
 @numba.njit(cache=True)
 def record_ends(data, state, content, delimiter, quotes, ends):  # type: ignore[no-untyped-def]
-    """Where records end, by the csv module's rules; `state` and `content` carry over from chunk to chunk."""
+    """Where records end; `state` and `content` carry over from chunk to chunk.
+
+    With `quotes` by the csv module's rules, for which a lone carriage return ends a record too; without them a record
+    is a line with more than blanks in it.
+    """
     count = 0
     for i in range(data.size):
         byte = data[i]
         if state == QUOTED:
             if byte == 34:
                 state = QUOTE_IN_QUOTED
-        elif byte == 10:
+        elif byte == 10 or (byte == 13 and quotes):
             if content:
                 ends[count] = i + 1
                 count += 1
@@ -24,7 +28,7 @@ def record_ends(data, state, content, delimiter, quotes, ends):  # type: ignore[
                 ends[count - 1] = i + 1
             state = FIELD_START
             content = False
-        elif byte != 13:
+        elif quotes or (byte != 32 and byte != 9 and byte != 13):
             content = True
             opens = byte == 34 and quotes and state != PLAIN
             state = QUOTED if opens else FIELD_START if byte == delimiter else PLAIN

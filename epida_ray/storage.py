@@ -52,6 +52,20 @@ def url_of(location: str, path: str) -> str:
     return f"{parts.scheme}://{host}{quote(path)}" + (f"?{parts.query}" if parts.query else "")
 
 
+def folder_url(filesystem: pafs.FileSystem, location: str, path: str, folder: str) -> str:
+    """What opens `folder` anew, which is `path` or above it, where `location` opened `path` on this filesystem."""
+    if isinstance(filesystem, pafs.LocalFileSystem):
+        return folder
+    if not isinstance(filesystem, pafs.PyFileSystem):
+        return url_of(location, folder)
+    # fsspec's filesystems each have their own idea of what of a URL is the path; its end is, with all of them.
+    url, chain, rest = location, "", ""
+    if not url.endswith(path[len(folder) :]):
+        url, chain, rest = location.partition("::")
+    url = url.removesuffix(path[len(folder) :])
+    return f"{url if '://' in url else url.rstrip('/') + '//'}{chain}{rest}"
+
+
 def below(location: str, name: str) -> str:
     """The path or URL of something in the directory `location`."""
     if "://" not in location:

@@ -1,11 +1,19 @@
 from __future__ import annotations
 
 import csv
+import functools
+import http.server
 import io
 import json
+import os
+import threading
+import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import fsspec
 import pyarrow as pa
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,6 +22,7 @@ from hypothesis import strategies as st
 from epida_ray import inputs
 from epida_ray.errors import RequestError
 from epida_ray.inputs import Columns, ShardReader, plan_inputs
+from epida_ray.storage import Storage
 
 
 def read_all(location: Path | str, columns: Columns | None = None, encoding: str = "utf-8") -> list[dict]:
@@ -48,9 +57,29 @@ def test_csv_rows_are_those_of_the_csv_module_wherever_it_is_cut(tmp_path: Path,
     assert [row["sample_id"] for row in rows] == [f"a.csv:{i}" for i in range(len(expected))]
 
 
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lines=st.lists(st.text(st.sampled_from('ab",\r \t'), max_size=6), max_size=80), chunk=st.integers(1, 40))
+def test_csv_that_no_writer_made_has_the_rows_of_the_csv_module(tmp_path: Path, lines: list[str], chunk: int) -> None:
+    text = "text,label\n" + "\n".join(lines) + "\nlast,l\n"
+    (tmp_path / "a.csv").write_bytes(text.encode())
+    expected = [row for row in csv.reader(io.StringIO(text, newline="")) if row][1:]
+    before, inputs._CHUNK = inputs._CHUNK, chunk
+    try:
+        rows = read_all(tmp_path / "a.csv")
+    except RequestError as error:
+        assert "never closed" in str(error)
+        return
+    finally:
+        inputs._CHUNK = before
+    assert len(rows) == len(expected) and not any("cannot read" in (r["reason"] or "") for r in rows)
+    assert [(r["text"], r["label"]) for r in rows if r["reason"] is None] == [
+        tuple(row) for row in expected if len(row) == 2 and row[0].strip() and row[1]
+    ]
+
+
 def test_csv_keeps_literal_quotes_skips_blank_lines_and_a_byte_order_mark(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    path.write_bytes('\ufefftext,label\n5"" disk,a\n\n\r\n"with ""quotes"", and\na line",b\nlast,c'.encode())
+    path.write_bytes('\ufeff\r\n\ntext,label\n5"" disk,a\n\n\r\n"with ""quotes"", and\na line",b\nlast,c'.encode())
     assert [(r["text"], r["label"]) for r in read_all(path)] == [
         ('5"" disk', "a"),
         ('with "quotes", and\na line', "b"),
@@ -117,6 +146,67 @@ def test_jsonl_odd_rows_each_get_their_reason(tmp_path: Path) -> None:
     assert plan_inputs(str(path), Columns()).label_type == "int64"
 
 
+BAD_LINES = ["[" * 5000, "not json", "", " \t ", " \xa0", '{"text": "no label"}', "\ufeff", "[1]"]
+
+
+@pytest.mark.parametrize("bad", BAD_LINES)
+@pytest.mark.parametrize("where", [0, 1, 64, 130])
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_bad_line_of_jsonl_costs_no_other_row(tmp_path: Path, bad: str, where: int, encoding: str) -> None:
+    good = [json.dumps({"text": f"très {i}", "label": "a"}, ensure_ascii=False) for i in range(200)]
+    lines = [*good[:where], bad, *good[where:]]
+    (tmp_path / "a.jsonl").write_bytes("\n".join(lines).encode(encoding, "replace"))
+    rows = read_all(tmp_path / "a.jsonl", encoding=encoding)
+    assert [r["text"] for r in rows if r["reason"] is None] == [f"très {i}" for i in range(200)]
+    assert len(rows) - 200 <= 1 and (len(rows) == 201 or not bad.strip(" \t\ufeff"))
+
+
+def test_jsonl_without_an_object_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("nothing\nhere\n")
+    with pytest.raises(RequestError, match="none of the first lines is a JSON object"):
+        plan_inputs(str(tmp_path / "a.jsonl"), Columns())
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_nesting_that_is_just_too_deep_costs_no_other_row(tmp_path: Path, opening: str) -> None:
+    closing = {"[": "]", '{"a":': "}"}[opening]
+    nested = [f"{opening * n}1{closing * n}" for n in range(850, 1000)]
+    lines = ['{"text": "t", "label": "x"}', *(f'{{"text": {n}, "label": {n}}}' for n in nested)]
+    lines += [f'{{"text": "t", "label": {n}}}' for n in nested]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    rows = read_all(tmp_path / "a.jsonl")
+    assert rows[0]["reason"] is None and not any("cannot read" in (r["reason"] or "") for r in rows)
+
+
+def invalid_strings(values: list[bytes | None]) -> pa.Array:
+    made = pa.array(values, pa.binary())
+    return pa.Array.from_buffers(pa.string(), len(made), made.buffers())
+
+
+@pytest.mark.parametrize("make", [pa.array, invalid_strings, lambda v: pa.array(v).dictionary_encode()])
+@pytest.mark.parametrize("column", ["text", "label", "id"])
+def test_a_value_of_parquet_that_is_not_unicode_costs_no_other_row(tmp_path: Path, make, column: str) -> None:
+    table = {"text": [f"text {i}" for i in range(64)], "label": ["a"] * 64, "id": [str(i) for i in range(64)]}
+    values = [v.encode() for v in table[column]]
+    values[7] += b"\xff"
+    pq.write_table(pa.table(table | {column: make(values)}), tmp_path / "a.parquet")
+    rows = read_all(tmp_path / "a.parquet", Columns(id="id"))
+    assert [i for i, r in enumerate(rows) if r["reason"]] == [7]
+    assert rows[7]["reason"].startswith(f"the {column} is not valid Unicode")
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_a_label_that_is_no_finite_number_is_missing(tmp_path: Path, bad: float) -> None:
+    labels = [1.0, bad, 2.5, 1e300, None]
+    pq.write_table(pa.table({"text": ["t"] * 5, "label": labels}), tmp_path / "a.parquet")
+    lines = (json.dumps({"text": "t", "label": label}) for label in labels)
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    for name in ("a.parquet", "a.jsonl"):
+        rows = read_all(tmp_path / name)
+        assert [r["label"] for r in rows] == ["1", None, "2.5", str(int(1e300)), None]
+        assert [r["reason"] for r in rows] == [None, "the label is missing", None, None, "the label is missing"]
+
+
 @pytest.mark.parametrize(
     ("labels", "expected", "kind"),
     [
@@ -154,6 +244,110 @@ def test_the_plan_is_the_same_wherever_the_corpus_is(tmp_path: Path) -> None:
     assert one.identity() == two.identity() and list(one.shards()) == list(two.shards())
     write_csv(tmp_path / "two" / "a.csv", [("u", "l")] * 10)
     assert plan_inputs(str(tmp_path / "two"), Columns()).identity() != one.identity()
+
+
+def test_a_change_in_the_middle_of_a_file_makes_it_another_input(tmp_path: Path) -> None:
+    rows = [(f"text {i}", "a") for i in range(50_000)]
+    one = plan_inputs(str(write_csv(tmp_path / "a.csv", rows)), Columns()).identity()
+    rows[25_000] = ("text 25000", "b")
+    two = plan_inputs(str(write_csv(tmp_path / "a.csv", rows)), Columns()).identity()
+    assert one != two and one[0][:2] == two[0][:2]
+
+
+def test_a_change_that_only_a_long_footer_tells_makes_parquet_another_input(tmp_path: Path) -> None:
+    labels = ["a"] * 3_000
+    identities = []
+    for label in ("a", "b"):
+        labels[1_500] = label
+        table = pa.table({"text": ["t" * 100] * 3_000, "label": labels})
+        pq.write_table(table, tmp_path / "a.parquet", row_group_size=1, use_dictionary=False, compression="none")
+        identities.append(plan_inputs(str(tmp_path / "a.parquet"), Columns()).identity())
+    assert identities[0] != identities[1] and identities[0][0][:2] == identities[1][0][:2]
+
+
+def test_a_file_that_cannot_be_opened_is_kept_apart(tmp_path: Path) -> None:
+    found = inputs._inspect(pafs.LocalFileSystem(), str(tmp_path), "gone.csv", Columns(), "utf-8")
+    assert "cannot be read as csv" in found.error and found.rows == 0
+
+
+@pytest.mark.parametrize("location", ["", "*.csv", os.fsdecode(b"\xff.csv")])
+def test_a_file_name_that_is_not_unicode_is_refused(tmp_path: Path, location: str) -> None:
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.csv")).write_text("text,label\na,b\n")
+    with pytest.raises(RequestError, match="not valid UTF-8; rename it") as caught:
+        plan_inputs(str(tmp_path / location), Columns())
+    str(caught.value).encode()
+
+
+@pytest.mark.parametrize("encoding", ["foo", "utf-16", "base64", "cp037", ""])
+def test_an_encoding_that_cannot_be_read_is_refused(tmp_path: Path, encoding: str) -> None:
+    path = write_csv(tmp_path / "a.csv", [("t", "l")])
+    with pytest.raises(RequestError, match="cannot read --encoding"):
+        plan_inputs(str(path), Columns(), encoding)
+    for known in ("utf-8-sig", "cp1252", "gb18030", "shift_jis"):
+        assert read_all(path, encoding=known)[0]["text"] == "t"
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[str]:
+    """A server, without ranges, of the folder `web`."""
+    (tmp_path / "web").mkdir()
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path / "web"))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_files_behind_a_web_server(tmp_path: Path, web: str) -> None:
+    rows = [(f"text {i}", "a") for i in range(200)]
+    (tmp_path / "web" / "a b").mkdir()
+    write_csv(tmp_path / "web" / "in.csv", rows)
+    write_csv(tmp_path / "web" / "a b" / "in.csv", rows)
+    for location in (f"{web}/in.csv", f"{web}/a%20b/in.csv", f"simplecache::{web}/in.csv"):
+        got = read_all(location)
+        assert [(r["text"], r["label"]) for r in got] == rows and got[0]["sample_id"] == "in.csv:0"
+    with pytest.raises(RequestError, match="no such file"):
+        plan_inputs(f"{web}/none.csv", Columns())
+
+
+def test_files_of_fsspec_filesystems(tmp_path: Path) -> None:
+    data = b"text,label\none,a\ntwo,b\n"
+    memory = fsspec.filesystem("memory")
+    memory.pipe({f"/epida-in/{name}": data for name in ("x.csv", "deep/a b.csv")} | {"/epida-top.csv": data})
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("deep/x.csv", data)
+        archive.writestr("x.csv", data)
+    for location, first in {
+        "memory://epida-in/x.csv": "x.csv:0",
+        "memory://epida-in": "deep/a b.csv:0",
+        "memory:///epida-in/*/*.csv": "deep/a b.csv:0",
+        "memory://epida-top.csv": "epida-top.csv:0",
+        f"zip://deep/x.csv::{tmp_path}/a.zip": "x.csv:0",
+        f"zip://x.csv::{tmp_path}/a.zip": "x.csv:0",
+        f"zip://*.csv::{tmp_path}/a.zip": "x.csv:0",
+    }.items():
+        rows = read_all(location)
+        assert rows[0]["sample_id"] == first and [r["text"] for r in rows[:2]] == ["one", "two"]
+
+
+@pytest.mark.parametrize(("path", "folder"), [("/x.csv", "/"), ("/a/x.csv", "/a"), ("x.csv", ""), ("a/x.csv", "a")])
+def test_a_file_at_the_top_is_in_the_root_and_not_in_the_working_directory(path: str, folder: str) -> None:
+    assert inputs._parent(path) == folder
+
+
+def test_a_pattern_is_matched_folder_by_folder_and_a_file_of_that_name_comes_first(tmp_path: Path) -> None:
+    for name in ("a.csv", "x[1].csv", "x1.csv", "sub/b.csv", "sub/deep/c.csv"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        write_csv(tmp_path / name, [("t", "l")])
+    for pattern, names in {
+        "*.csv": ["a.csv", "x1.csv", "x[1].csv"],
+        "*/*.csv": ["sub/b.csv"],
+        "**/*.csv": ["a.csv", "sub/b.csv", "sub/deep/c.csv", "x1.csv", "x[1].csv"],
+        "sub/**": ["b.csv", "deep/c.csv"],
+        "x[1].csv": ["x[1].csv"],
+        "[x]1.csv": ["x1.csv"],
+    }.items():
+        assert [f.path for f in plan_inputs(str(tmp_path / pattern), Columns()).files] == names
 
 
 def test_a_truncated_parquet_among_good_ones_is_kept_apart(tmp_path: Path) -> None:
@@ -220,6 +414,15 @@ def test_shard_names_are_plain_file_names(tmp_path: Path) -> None:
     plan = plan_inputs(str(folder / "ü%.csv"), Columns())
     name = plan.shard_name(next(plan.shards()))
     assert "/" not in name and len(name.encode()) < 200
+
+
+@pytest.mark.parametrize("name", ["_train.csv", ".train.csv"])
+def test_readers_of_folders_do_not_skip_what_a_shard_is_called(tmp_path: Path, name: str) -> None:
+    plan = plan_inputs(str(write_csv(tmp_path / name, [("t", "l")])), Columns())
+    made = plan.file_name(next(plan.shards()), "0" * 32)
+    storage = Storage(str(tmp_path / "out"))
+    storage.write_table(made, pa.table({"text": ["t"]}))
+    assert storage.names("") == {made} and pq.read_table(tmp_path / "out").num_rows == 1
 
 
 @pytest.mark.parametrize("rows", [127, 128, 129, 2047, 2048, 2049, 2112, 2113, 4096, 4097, 4160])

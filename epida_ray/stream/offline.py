@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from epida_ray.classify.training import TrainingOptions, fit
 from epida_ray.config import AugmentConfig, MethodConfig
 from epida_ray.errors import EpidaError, RequestError, RunError
 from epida_ray.generate import GENERATORS
-from epida_ray.inputs import Columns, Plan, ShardReader, plan_inputs
+from epida_ray.inputs import EMPTY, Columns, Plan, ShardReader, plan_inputs
 from epida_ray.progress import Reporter
 from epida_ray.run import Run, digest, directory_digest
 from epida_ray.select import needs_perplexity
@@ -74,6 +75,7 @@ def augment(config: AugmentConfig, reporter: Reporter | None = None) -> AugmentR
         reporter.say(f"{config.output} is finished already: {run.manifest['done']['kept']:,} rows kept")
         return AugmentResult(config.output, run.manifest)
     with interruptible(run):
+        check_files(plan, config.max_rejected)
         labels, model_digest = _prepare_classifier(config, given, train_plan, run, reporter)
         fingerprint = digest([asked, model_digest])
         if needs_perplexity(config.select):
@@ -94,6 +96,16 @@ def augment(config: AugmentConfig, reporter: Reporter | None = None) -> AugmentR
         run.check_budget(config.max_rejected)
         run.finish()
     return AugmentResult(config.output, run.manifest)
+
+
+def check_files(plan: Plan, max_rejected: float) -> None:
+    """Too many unreadable files are a failure, as too many rejected rows are; empty ones had no rows to lose."""
+    lost = [f for f in plan.files if f.error not in ("", EMPTY)]
+    if len(lost) > max_rejected * len(plan.files):
+        raise RunError(
+            f"{len(lost):,} of {len(plan.files):,} files cannot be read, more than --max-rejected {max_rejected:g} "
+            f"allows; {lost[0].path}: {lost[0].error}. Mend the input, or go on with a larger --max-rejected"
+        )
 
 
 def columns_of(config: MethodConfig) -> Columns:
@@ -224,8 +236,9 @@ def _train(config: AugmentConfig, plan: Plan, run: Run, reporter: Reporter) -> A
 
 def label_set(names: list[str]) -> tuple[str, ...]:
     """The distinct labels: numbers in numeric order, anything else sorted as text."""
-    distinct = set(names)
-    return tuple(sorted(distinct, key=int if all(n.lstrip("-").isdigit() for n in distinct) else str))
+    distinct = sorted(set(names))
+    numbers = all(re.fullmatch(r"-?[0-9]{1,400}", name) for name in distinct)
+    return tuple(sorted(distinct, key=int) if numbers else distinct)
 
 
 def read_labelled(plan: Plan, limit: int) -> tuple[list[Row], list[Aside]]:

@@ -7,6 +7,7 @@ import gc
 import json
 import logging
 import queue
+import re
 import sys
 import tempfile
 import threading
@@ -301,7 +302,7 @@ def _finish(block: pa.Table, work: Work, job: Job, weights_version: int) -> dict
                 stage[i], reason[i] = "generate", "no candidate that differs from the text could be made"
     rejected = [i for i, r in enumerate(reason) if r is not None]
     short = np.flatnonzero((kept_counts > 0) & (kept_counts < job.m))
-    label_values = _label_values(job)
+    label_values = _label_values(job.labels, job.plan.label_type)
     block_labels = _column(block, "label").to_numpy()
 
     def rows(sample: np.ndarray, texts: pa.Array, made_by: pa.Array, generator: str, n: int) -> dict[str, Any]:
@@ -529,11 +530,18 @@ def bounded(items: Iterator[Any], limit: float, what: str = "shard") -> Iterator
     return arrivals()
 
 
+_ADVICE = re.compile(r"(?:\\n|\s)*Failed to (?:(?!Failed to ).)*? after \d+/\d+ attempts \(total backoff.*", re.DOTALL)
+"""What Ray Data appends to every error: how often it tried, and how to make it try again."""
+
+
 def cause(error: BaseException) -> str:
-    """The innermost reason of a Ray error, on one line."""
+    """The innermost reason of a Ray error, on one line; of a long one both ends, for a traceback has it at its end."""
     while (inner := getattr(error, "cause", None) or error.__cause__) is not None:
         error = inner
-    return f"{type(error).__name__}: {' '.join(str(error).split())[-300:]}"
+    text = " ".join(_ADVICE.sub("", str(error)).split())
+    if len(text) > 400:
+        text = f"{text[:200]} … {text[-200:]}"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _tag(table: pa.Table, work: Work, **seconds: float) -> pa.Table:
@@ -553,12 +561,16 @@ def _constant(value: int, n: int) -> pa.Array:
     return pa.array(np.full(n, value, dtype=np.int32))
 
 
-def _label_values(job: Job) -> pa.Array:
-    values = pa.array(job.labels, pa.string())
-    return values if job.plan.label_type == "string" else values.cast(job.plan.label_type)
+def _label_values(labels: tuple[str, ...], label_type: str) -> pa.Array:
+    """The labels as the output has them: of the input's type, or strings where one of them is of another type."""
+    values = pa.array(labels, pa.string())
+    try:
+        typed = values.cast(label_type)
+    except pa.ArrowInvalid:
+        return values
+    return typed if typed.cast(pa.string()).equals(values) else values
 
 
 def _general(reason: str) -> str:
-    """A reason without the part that differs from row to row, for counting."""
-    head = reason.partition("'")[0]
-    return head if len(head) >= 10 else reason
+    """A reason without what it quotes, which differs from row to row, for counting."""
+    return re.sub(r"""(?<!\w)(['"])(?:\\.|[^\\])*?\1(?!\w)""", "…", reason)

@@ -15,7 +15,7 @@ from epida_ray.inputs import Columns, plan_inputs
 from epida_ray.progress import Reporter
 from epida_ray.run import Run
 from epida_ray.sample import fold_space
-from epida_ray.stream.offline import AugmentResult, _train
+from epida_ray.stream.offline import AugmentResult, _train, check_files, label_set
 from epida_ray.stream.offline import augment as run_augment
 
 pytestmark = pytest.mark.usefixtures("local_ray")
@@ -201,11 +201,36 @@ def test_labels_keep_their_type(tmp_path: Path, labels: list, kind: pa.DataType)
     assert rows_of(result.output).schema.field("label").type == kind
 
 
+def test_labels_of_two_types_become_strings(tmp_path: Path) -> None:
+    rows = pq.read_table(corpus(tmp_path / "in.parquet", 1100))["text"].to_pylist()
+    labels = [i % 2 if i < 1050 else "other" for i in range(1100)]
+    lines = (json.dumps({"text": text, "label": label}) for text, label in zip(rows, labels, strict=True))
+    (tmp_path / "in.jsonl").write_text("\n".join(lines))
+    result = augment(AugmentConfig(input=str(tmp_path / "in.jsonl"), output=str(tmp_path / "run"), classifier="linear"))
+    assert set(rows_of(result.output)["label"].to_pylist()) == {"0", "1", "other"}
+
+
+def test_the_order_of_labels_is_that_of_numbers_or_else_of_text_and_no_other() -> None:
+    assert label_set(["10", "9", "-1", "1", "01", "001", "0001"]) == ("-1", "0001", "001", "01", "1", "9", "10")
+    assert label_set(["10", "9", "--5"]) == ("--5", "10", "9")
+    assert label_set(["10", "9", "²"]) == ("10", "9", "²")
+
+
+def test_empty_files_are_no_loss_and_do_not_fail_a_run(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    corpus(tmp_path / "in" / "good.parquet", 64)
+    (tmp_path / "in" / "empty.csv").touch()
+    check_files(plan_inputs(str(tmp_path / "in"), Columns()), 0.2)
+
+
 def test_a_truncated_file_among_good_ones(tmp_path: Path, model: str) -> None:
     (tmp_path / "in").mkdir()
     data = corpus(tmp_path / "in" / "good.parquet", 64).read_bytes()
     (tmp_path / "in" / "cut.parquet").write_bytes(data[:500])
-    result = augment(AugmentConfig(input=str(tmp_path / "in"), output=str(tmp_path / "run"), classifier=model))
+    config = AugmentConfig(input=str(tmp_path / "in"), output=str(tmp_path / "run"), classifier=model)
+    with pytest.raises(RunError, match="1 of 2 files cannot be read, more than --max-rejected 0.2"):
+        augment(config)
+    result = augment(config.model_copy(update={"max_rejected": 0.5}))
     (row,) = rows_of(result.output, "rejected").to_pylist()
     assert row["sample_id"] == "cut.parquet" and "cannot be read" in row["reason"] and result.kept == 64 * 3
 
