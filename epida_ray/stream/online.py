@@ -45,6 +45,7 @@ from epida_ray.stream.metrics import COUNTED, RunMetrics
 from epida_ray.stream.offline import (
     Aside,
     Row,
+    check_files,
     columns_of,
     given_classifier,
     interruptible,
@@ -103,6 +104,7 @@ def train(config: TrainConfig, reporter: Reporter | None = None) -> TrainResult:
         reporter.say(f"{config.output} is finished already: {_last_line(run)}")
         return _result(config, run)
     with interruptible(run):
+        check_files(plan, config.max_rejected)
         prepared = _prepare(config, plans, given, run, reporter)
         _rounds(config, prepared, run, reporter)
         _finish(config, run, reporter)

@@ -15,7 +15,7 @@ from epida_ray.inputs import Columns, plan_inputs
 from epida_ray.progress import Reporter
 from epida_ray.run import Run
 from epida_ray.sample import fold_space
-from epida_ray.stream.offline import AugmentResult, _train, check_files, label_set
+from epida_ray.stream.offline import AugmentResult, _train, check_files, interruptible, label_set
 from epida_ray.stream.offline import augment as run_augment
 
 pytestmark = pytest.mark.usefixtures("local_ray")
@@ -179,6 +179,13 @@ def test_rows_of_the_file_to_train_on_that_cannot_be_used_are_in_rejected(tmp_pa
     rejected = {r["sample_id"]: r["reason"] for r in rows_of(asked.output, "rejected/train.parquet").to_pylist()}
     assert rejected["train.parquet:0"] == "the text is null"
     assert "'nonsense' is not one of" in rejected["train.parquet:5"] and len(rejected) == 2
+
+
+def test_a_run_interrupted_before_its_plan_claims_no_progress(tmp_path: Path) -> None:
+    run = Run(str(tmp_path / "run"))
+    with pytest.raises(RunError, match="interrupted; what is done is kept"), interruptible(run):
+        raise KeyboardInterrupt
+    assert run.manifest == {"status": "interrupted"}
 
 
 def test_too_many_rejected_rows_fail_clearly_and_a_larger_budget_goes_on(tmp_path: Path, model: str) -> None:
