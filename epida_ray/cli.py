@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+import typer.core
 import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -39,8 +40,27 @@ PANELS = {
         "learning_rate", "patience", "calibrate", "max_staleness", "workers", "threads",
     ),
     "Output": ("output", "with_originals", "candidates"),
-    "Where and how": ("address", "generators", "scorers", "max_rejected", "generator_timeout", "stall_timeout"),
+    "Where and how": (
+        "address", "generators", "scorers", "generator_gpus", "max_rejected", "generator_timeout", "stall_timeout",
+    ),
 }  # fmt: skip
+"""The headings that `--help` has, and the options under each."""
+
+
+class Grouped(typer.core.TyperCommand):
+    """A command with many options, which its help shows under headings."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {name: [] for name in ("Arguments", *PANELS, "Options")}
+        for parameter in self.get_params(ctx):
+            heading = getattr(parameter, "rich_help_panel", None)
+            if record := parameter.get_help_record(ctx):
+                groups["Arguments" if parameter.param_type_name == "argument" else heading or "Options"].append(record)
+        for heading, records in groups.items():
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
 
 TrustCode = Annotated[
     list[str] | None,
@@ -144,7 +164,7 @@ def _key_value(pair: str) -> tuple[str, Any]:
         raise RequestError(f"the value of {pair!r} cannot be read as YAML: {error}") from error
 
 
-@app.command()
+@app.command(cls=Grouped)
 @_with_options(AugmentConfig, "INPUT")
 def augment(
     values: dict[str, Any],
@@ -170,7 +190,7 @@ def augment(
     reporter.say(f"results: {result.augmented}")
 
 
-@app.command()
+@app.command(cls=Grouped)
 @_with_options(TrainConfig, "TRAIN")
 def train(
     values: dict[str, Any],

@@ -191,7 +191,10 @@ def test_status_of_training_counts_rounds(
 
 
 def test_help_names_what_is_needed() -> None:
-    shown = " ".join(epida("train", "--help").stdout.split())
+    printed = epida("train", "--help").stdout
+    headings = [line for line in printed.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert headings == ["Arguments:", "Input:", "Method:", "Training:", "Output:", "Where and how:", "Options:"]
+    shown = " ".join(printed.split())
     assert (
         "[OPTIONS] {TRAIN}" in shown and "Needed, here or in --config" in shown and "by default $RAY_ADDRESS" in shown
     )
