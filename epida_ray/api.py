@@ -51,12 +51,16 @@ def _location(data: Any, output: str, name: str) -> str:
     from epida_ray.run import directory_digest
 
     storage = Storage(output)
-    with tempfile.TemporaryDirectory(prefix="epida-") as folder:
+    here = Path(storage.location) if "://" not in storage.location else None
+    if here is not None:
+        here.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".epida-", dir=here) as folder:  # large data has no room in /tmp
         parts = Storage(folder)
         for number, table in enumerate(_tables(data)):
             parts.write_table(f"part-{number:05d}.parquet", table)
         place = f"input/{name}-{directory_digest(Path(folder))[:16]}"
-        storage.upload(Path(folder), place)
+        if not storage.names(place) >= {part.name for part in Path(folder).iterdir()}:
+            storage.upload(Path(folder), place)
     return below(storage.location, place)
 
 

@@ -395,8 +395,9 @@ def reproduce(
         for experiment in EXPERIMENTS.values():
             typer.echo(f"{experiment.name:15} {experiment.title}")
         return
-    if data_dir is None or output is None:
-        raise RequestError("--data-dir D and --output DIR are both needed")
+    from_hub = bool(setting) and all(one.startswith("hub:") for one in setting or ())
+    if output is None or (data_dir is None and not from_hub):
+        raise RequestError("--output DIR is needed, and --data-dir D unless every --setting is hub:NAME:SIZE")
     options = make_options(
         seeds=seeds, quick=quick, full=full, protocol=protocol, classifier=classifier, generators=generator or (),
         settings=setting or (), clean=clean, steps=steps, learning_rate=learning_rate,
@@ -407,7 +408,7 @@ def reproduce(
     from epida_ray.stream.experiments import reproduce as run_experiment
 
     folder = run_experiment(
-        name, data_dir, output, options, address=address, reporter=Reporter(), stall_timeout=stall_timeout
+        name, data_dir or "", output, options, address=address, reporter=Reporter(), stall_timeout=stall_timeout
     )
     typer.echo(Storage(folder).read("table.md").decode())
     typer.echo(f"results: {folder}; `epida report {folder}` shows them in a browser")

@@ -98,8 +98,9 @@ class Run:
                 "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 "versions": versions(),
             }
-            for name in self.storage.names("rejected"):  # of the files that were asked for before
-                self.storage.remove(f"rejected/{name}")
+            for folder in ("rejected", "language-model"):  # of the files that were asked for before
+                for name in self.storage.names(folder):
+                    self.storage.remove(f"{folder}/{name}")
             self.save()
             return False
         self.manifest = found

@@ -24,7 +24,7 @@ def open_filesystem(location: str) -> tuple[pafs.FileSystem, str]:
     """The filesystem of a path or URL, and the path on it. Local paths become absolute."""
     if "://" not in location:
         return pafs.LocalFileSystem(), os.path.abspath(os.path.expanduser(location))
-    if "@" in urlsplit(location).netloc:
+    if any("@" in urlsplit(link).netloc for link in location.split("::")):
         raise RequestError(
             "keep credentials out of URLs, which a run writes down; AWS_ACCESS_KEY_ID and the like are read"
         )

@@ -59,8 +59,9 @@ def test_a_url_keeps_its_options_and_its_encoding() -> None:
 
 
 def test_credentials_in_a_url_are_refused() -> None:
-    with pytest.raises(RequestError, match="keep credentials out of URLs"):
-        open_filesystem("s3://key:secret@bucket/x")
+    for url in ("s3://key:secret@bucket/x", "zip://x.csv::https://u:p@h/a.zip", "simplecache::https://u:p@h/x.csv"):
+        with pytest.raises(RequestError, match="keep credentials out of URLs"):
+            open_filesystem(url)
 
 
 def test_folders_are_copied_with_what_is_below_them(tmp_path: Path) -> None:

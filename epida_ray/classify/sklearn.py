@@ -24,7 +24,7 @@ class SklearnClassifier:
 
     A fitted pipeline brings its classes as labels. A factory takes no arguments and returns a pipeline, which `fit`
     trains: anew, or with `partial_fit` when `partial` is set and the pipeline has it. `trust` names the types in a
-    skops file that are not scikit-learn's own and may be loaded.
+    skops file that skops does not trust of itself and that may be loaded.
     """
 
     name = "sklearn"

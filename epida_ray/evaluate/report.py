@@ -136,7 +136,7 @@ def _read(storage: Storage, folder: str, limit: int, *, whole_samples: bool = Fa
             table = pa.Table.from_batches(parts).slice(0, take)
             if whole_samples and take < rows:
                 *_, (cut, _) = _groups(table)
-                table = table.slice(0, cut)
+                table = table.slice(0, cut or take)  # of a share that is smaller than one sample, what there is
         tables.append(table.replace_schema_metadata(None))
     return pa.concat_tables(tables, promote_options="permissive") if tables else None
 

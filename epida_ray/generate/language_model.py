@@ -73,9 +73,10 @@ class LanguageModel:
             answers = self._write(prompt, sample.text, n + 1, seed)
         except (OSError, ValueError, KeyError) as error:
             return Rejected(f"the language model gave no answer: {type(error).__name__}: {str(error)[:200]}")
+        told = self._instructions - _runs(sample.text)
         for answer in map(cleaned, answers):
             # a small model repeats what it was told, or says the label, where it should rewrite
-            if answer.casefold() != sample.label.casefold() and not self._instructions & _runs(answer):
+            if answer.casefold() != sample.label.casefold() and not told & _runs(answer):
                 collector.add(answer, self._operation)
         return collector.answer()
 

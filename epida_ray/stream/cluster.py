@@ -186,7 +186,7 @@ def fit_pools(
     needed = pools.generators * pools.generator_cpus + pools.scorers * (pools.scorer_cpus + finish_cpus)
     if needed > cpus + 1e-9:
         # Scorers on GPUs take a quarter of the CPUs together, and FINISH_SHARE each; one generator has to fit beside.
-        most = min(devices, int((0.75 * cpus - SHARE) / FINISH_SHARE)) if devices else int(cpus)
+        most = min(default, int((0.75 * cpus - SHARE) / FINISH_SHARE)) if devices else int(cpus)
         fit = fit_pools(cpus, gpus, None, most, generator_gpus, workers)
         raise RequestError(
             f"{pools.generators} generators and {pools.scorers} scorers need {needed:.1f} CPUs and this Ray has "

@@ -162,7 +162,7 @@ def interruptible(run: Run, reporter: Reporter | None = None) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        run.save(status="interrupted", **(run.progress() if "shards" in run.manifest else {}))
+        run.save(status="interrupted", **(run.progress() if run.counts.shards else {}))
         kept = f"what is done is kept in {run.storage.location}; run the same command again to resume"
         if reporter is not None:
             reporter.say(f"stopping: {kept}")

@@ -13,7 +13,7 @@ import ray.data
 
 from epida_ray.errors import RunError
 from epida_ray.stream.cluster import Pools
-from epida_ray.stream.shards import Generate, Job, Score, Work, bounded, cause, data_context, finish
+from epida_ray.stream.shards import Generate, Job, Score, Work, bounded, cause, data_context, finish, map_blocks
 from epida_ray.stream.weights import StoreTransfer
 
 AHEAD = 2
@@ -124,9 +124,7 @@ class Candidates:
         with ray.data.DataContext.current(context):
             items = [w._asdict() for w in self.work]
             source = ray.data.from_items(items, override_num_blocks=len(items))
-            # With GPUs the public method insists on a batch size, and then joins blocks to reach it.
-            map_batches = source.map_batches_internal if pools.generator_gpus else source.map_batches
-            data = map_batches(
+            data = map_blocks(source, pools.generator_gpus)(
                 GenerateAhead,
                 fn_constructor_args=(job, transfer, limit),
                 batch_format="pyarrow",

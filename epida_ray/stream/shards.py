@@ -445,6 +445,11 @@ def data_context() -> ray.data.DataContext:
     return context
 
 
+def map_blocks(data: ray.data.Dataset, gpus: float) -> Any:
+    """`map_batches`, for which a shard is a block. With GPUs the public one insists on a batch size, and joins blocks."""
+    return data.map_batches_internal if gpus else data.map_batches
+
+
 def run_shards(
     job: Job,
     shards: list[Shard],
@@ -462,9 +467,7 @@ def run_shards(
 
     def stage(data: ray.data.Dataset, actor: type, size: int, cpus: float, gpus: float = 0.0) -> ray.data.Dataset:
         size = max(1, min(size, len(items)))
-        # With GPUs the public method insists on a batch size, and then joins blocks to reach it: a shard is a block.
-        map_batches = data.map_batches_internal if gpus else data.map_batches
-        return map_batches(
+        return map_blocks(data, gpus)(
             actor,
             fn_constructor_args=(job,),
             batch_format="pyarrow",

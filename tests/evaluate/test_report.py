@@ -129,6 +129,8 @@ def test_examples_are_whole(tmp_path, monkeypatch):
     monkeypatch.setattr("epida_ray.evaluate.report.MAX_POINTS", 40)
     data = report_data(Storage(str(write_run(tmp_path / "run", 12))))
     assert [len(e["candidates"]) for e in data["examples"]] == [9, 9, 9, 9]
+    monkeypatch.setattr("epida_ray.evaluate.report.MAX_POINTS", 5)
+    assert len(report_data(Storage(str(tmp_path / "run")))["scatter"]["kept"]) == 5
 
 
 def test_without_candidates_the_kept_are_shown(tmp_path):

@@ -126,7 +126,7 @@ def test_every_experiment_has_trials():
     for name, experiment in EXPERIMENTS.items():
         for options in (Options(), Options(quick=True), Options(full=True)):
             trials = experiment.trials(options)
-            assert trials and len({t.fingerprint("x") for t in trials}) <= len(trials)
+            assert trials and all((t.dataset, t.size) for t in trials)
         generators = ("eda", "cwe", "back-translation", "textattack:EasyDataAugmenter")
         trials = experiment.trials(Options(full=True, generators=generators))
         names = {t.method.name.partition(":")[0] if "textattack" in t.method.name else t.method.name for t in trials}

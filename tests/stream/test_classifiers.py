@@ -82,7 +82,6 @@ def test_scorers_take_the_gpus_they_are_given_and_say_where_they_run(tmp_path: P
     script = f"""
 import json, ray
 from epida_ray.config import AugmentConfig
-from epida_ray.errors import RequestError
 from epida_ray.stream.offline import augment
 pools = []
 for gpus in (0, 2):
