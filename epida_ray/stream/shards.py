@@ -446,7 +446,7 @@ def data_context() -> ray.data.DataContext:
 
 
 def map_blocks(data: ray.data.Dataset, gpus: float) -> Any:
-    """`map_batches`, for which a shard is a block. With GPUs the public one insists on a batch size, and joins blocks."""
+    """`map_batches` that leaves blocks whole: with GPUs the public one insists on a batch size, and joins them."""
     return data.map_batches_internal if gpus else data.map_batches
 
 
