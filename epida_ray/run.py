@@ -22,6 +22,7 @@ from epida_ray.inputs import Plan, Shard
 from epida_ray.storage import Storage
 
 MANIFEST = "manifest.json"
+COUNTED = ("rows", "candidates", "kept", "rejected", "short")
 COUNTS_KEY = b"epida_ray.counts"
 """Parquet metadata of a shard in `augmented/`: its counts, so that a resumed run knows them."""
 PACKAGES = ("epida-ray", "ray", "torch", "transformers", "numpy", "numba", "pyarrow", "nlpaug", "textattack")
@@ -66,7 +67,7 @@ class Counts:
 
     def add(self, one: dict[str, Any]) -> None:
         self.shards += 1
-        for name in ("rows", "candidates", "kept", "rejected", "short"):
+        for name in COUNTED:
             setattr(self, name, getattr(self, name) + one[name])
         self.reasons.update(one["reasons"])
         self.seconds.update(one.get("seconds", {}))
@@ -173,7 +174,7 @@ class Run:
 
     def progress(self) -> dict[str, Any]:
         c = self.counts
-        counts = {n: getattr(c, n) for n in ("shards", "rows", "candidates", "kept", "rejected", "short")}
+        counts = {n: getattr(c, n) for n in ("shards", *COUNTED)}
         return {
             "done": counts,
             "reasons": dict(c.reasons.most_common(20)),

@@ -10,7 +10,7 @@ from typing import Any
 
 from ray.util.metrics import Counter, Gauge
 
-COUNTED = ("rows", "candidates", "kept", "rejected", "short")
+from epida_ray.run import COUNTED
 
 
 class RunMetrics:

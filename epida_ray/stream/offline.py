@@ -241,13 +241,13 @@ def label_set(names: list[str]) -> tuple[str, ...]:
     return tuple(sorted(distinct, key=int) if numbers else distinct)
 
 
-def read_labelled(plan: Plan, limit: int) -> tuple[list[Row], list[Aside]]:
-    """At most `limit` good rows, those with the smallest hash of their id; of a very large input, from 256 shards.
+def read_labelled(plan: Plan, limit: int | None = None) -> tuple[list[Row], list[Aside]]:
+    """The good rows, and the rows and files that cannot be used.
 
-    And the rows and files of those shards that cannot be used.
+    With a limit at most so many, those with the smallest hash of their id; of a very large input, from 256 shards.
     """
     shards = list(plan.shards())
-    if len(shards) > 256:
+    if limit is not None and len(shards) > 256:
         shards = sorted(sorted(shards, key=lambda s: _hash(plan.shard_name(s)))[:256])
     reader = ShardReader(plan)
     rows: list[Row] = []
@@ -260,9 +260,9 @@ def read_labelled(plan: Plan, limit: int) -> tuple[list[Row], list[Aside]]:
                 rows.append((sample_id, text, label))
             else:
                 rejected.append((sample_id, "read", reason, text or ""))
-        if len(rows) > 4 * limit:
+        if limit is not None and len(rows) > 4 * limit:
             rows = _smallest(rows, limit)
-    return (_smallest(rows, limit) if len(rows) > limit else rows), rejected
+    return (rows if limit is None or len(rows) <= limit else _smallest(rows, limit)), rejected
 
 
 def _smallest(rows: list[Row], limit: int) -> list[Row]:

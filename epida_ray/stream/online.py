@@ -34,16 +34,15 @@ from epida_ray.config import AugmentConfig, TrainConfig
 from epida_ray.errors import EpidaError, RequestError, RunError
 from epida_ray.evaluate.models import evaluate_model
 from epida_ray.generate import GENERATORS
-from epida_ray.inputs import Columns, Plan, ShardReader, plan_inputs
+from epida_ray.inputs import Columns, Plan, plan_inputs
 from epida_ray.progress import Reporter, Tracker
-from epida_ray.run import Counts, Run, digest, directory_digest
+from epida_ray.run import COUNTED, Counts, Run, digest, directory_digest
 from epida_ray.select import needs_perplexity
 from epida_ray.storage import Storage, below, refusal
 from epida_ray.stream.cluster import Pools, connected, fit_pools
 from epida_ray.stream.learn import FAILURE, Task, ready_file, train_rounds
-from epida_ray.stream.metrics import COUNTED, RunMetrics
+from epida_ray.stream.metrics import RunMetrics
 from epida_ray.stream.offline import (
-    Aside,
     Row,
     check_files,
     columns_of,
@@ -51,6 +50,7 @@ from epida_ray.stream.offline import (
     interruptible,
     known_labels,
     label_set,
+    read_labelled,
     set_aside,
 )
 from epida_ray.stream.rounds import Candidates, Scorers, version_for
@@ -114,7 +114,7 @@ def train(config: TrainConfig, reporter: Reporter | None = None) -> TrainResult:
 def _prepare(config: TrainConfig, plans: dict[str, Plan], given: Path | None, run: Run, reporter: Reporter) -> Plan:
     """Write the training set, the dev set and the untrained classifier into the run's directory, once."""
     if not run.manifest.get("prepared"):
-        rows, rejected = _read(plans["train"])
+        rows, rejected = read_labelled(plans["train"])
         total = len(rows) + len(rejected)
         trust = config.trusted()
         labels = config.labels or (
@@ -186,20 +186,8 @@ def _threads(classifier: Any) -> int:
     return min(os.cpu_count() or 1, 8) if size > 2_000_000 else 1
 
 
-def _read(plan: Plan) -> tuple[list[Row], list[Aside]]:
-    reader = ShardReader(plan)
-    rows, rejected = [], [(f.path, "read", f.error, "") for f in plan.files if f.error]
-    for shard in plan.shards():
-        for row in reader.read(shard).to_pylist():
-            if row["reason"] is None:
-                rows.append((row["sample_id"], row["text"], row["label"]))
-            else:
-                rejected.append((row["sample_id"], "read", row["reason"], row["text"] or ""))
-    return rows, rejected
-
-
 def _usable(name: str, plan: Plan, labels: tuple[str, ...], run: Run, reporter: Reporter) -> list[Row]:
-    rows, rejected = _read(plan)
+    rows, rejected = read_labelled(plan)
     good, unknown = known_labels(rows, labels)
     set_aside(run.storage, name, rejected + unknown, reporter)
     if not good:
