@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -80,7 +81,7 @@ def _with_options(model: type[BaseModel], metavar: str) -> Any:
             }
             own = {name: given[name] for name in own_parameters}
             values = {name: value for name, value in explicit.items() if name in model.model_fields}
-            function(_values(values, given.get("config")), **own)
+            function(_values(values, given.get("config"), metavar), **own)
 
         own_parameters = [name for name in inspect.signature(function, eval_str=True).parameters if name != "values"]
         parameters = [inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
@@ -101,8 +102,9 @@ def _with_options(model: type[BaseModel], metavar: str) -> Any:
 def _parameter(name: str, info: FieldInfo, positional: str) -> inspect.Parameter:
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     if positional:
-        annotation = Annotated[str, typer.Argument(metavar=positional, help=info.description, show_default=False)]
-        return inspect.Parameter(name, kind, annotation=annotation)
+        said = f"{info.description} Needed, here or in --config."
+        annotation = Annotated[str | None, typer.Argument(metavar=positional, help=said, show_default=False)]
+        return inspect.Parameter(name, kind, annotation=annotation, default=None)
     flag = "--" + name.replace("_", "-")
     panel = next((title for title, names in PANELS.items() if name in names), None)
     options: dict[str, Any] = {"help": info.description, "rich_help_panel": panel}
@@ -132,7 +134,7 @@ def _parameter(name: str, info: FieldInfo, positional: str) -> inspect.Parameter
     return inspect.Parameter(name, kind, annotation=Annotated[type_, typer.Option(*flags, **options)], default=default)
 
 
-def _values(given: dict[str, Any], config: str | None) -> dict[str, Any]:
+def _values(given: dict[str, Any], config: str | None, metavar: str) -> dict[str, Any]:
     """Options from --config, overridden by those of the command line, in the form the config takes."""
     values = dict(given)
     if isinstance(values.get("labels"), str):
@@ -149,6 +151,8 @@ def _values(given: dict[str, Any], config: str | None) -> dict[str, Any]:
         values["protect"] = tuple(line.strip() for line in lines if line.strip())
     if isinstance(values.get("labels"), list):
         values["labels"] = tuple(str(label) for label in values["labels"])
+    if not values.get("input"):
+        raise RequestError(f"{metavar} is missing: a file, a directory or a pattern with labelled texts")
     if not values.get("output"):
         raise RequestError("--output DIR is missing: where should the results go?")
     return values
@@ -221,12 +225,18 @@ def evaluate(
     label_column: Annotated[str, typer.Option(help="Column with the label.")] = "label",
     encoding: Annotated[str, typer.Option(help="Encoding of CSV, TSV and JSONL files.")] = "utf-8",
     trust_code: TrustCode = None,
+    max_rejected: Annotated[
+        float,
+        typer.Option(min=0, max=1, help="Share of rows that may be left out: unreadable, or of an unknown label."),
+    ] = 0.2,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Accuracy, macro-F1 and the scores of each class of a model on a labelled file."""
     from epida_ray.evaluate.models import evaluate_model
 
-    result = evaluate_model(model, file, text_column, label_column, encoding, trust_code or ())
+    result = evaluate_model(model, file, text_column, label_column, encoding, trust_code or (), max_rejected)
+    for reason, count in result["reasons"].items():
+        Reporter().warn(f"{count:,} of {result['rows'] + result['rejected']:,} rows are left out: {reason}")
     if as_json:
         typer.echo(json.dumps(result))
         return
@@ -240,8 +250,6 @@ def evaluate(
     console = plain_console()
     console.print(table)
     console.print(f"accuracy {result['accuracy']:.4f}, macro-F1 {result['macro_f1']:.4f}, {result['rows']:,} rows")
-    if result["rejected"]:
-        console.print(printable(f"{result['rejected']:,} rows left out: {result['reason']}", MESSAGE))
 
 
 @app.command()
@@ -328,11 +336,17 @@ def status(directory: Annotated[str, typer.Argument(metavar="DIR", help="Directo
 
     manifest = read_manifest(Storage(directory))
     lines = [f"{manifest['kind']}: {manifest['status']}, started {manifest['started']}"]
+    if problem := manifest.get("problem"):
+        lines.append(f"refused: {problem}")
     if manifest["kind"] == "train":
         rounds = max(0, manifest.get("rounds_done", 0) - 1)  # the first is the pre-training
         lines.append(f"{rounds:,} of {manifest['asked']['rounds']:,} rounds")
         if best := manifest.get("best"):
             lines.append(f"best round {best['round']}: dev macro-F1 {best['macro_f1']:.4f}")
+        if test := manifest.get("test"):
+            lines.append(
+                f"test: accuracy {test['accuracy']:.4f}, macro-F1 {test['macro_f1']:.4f} on {test['rows']:,} rows"
+            )
     elif "done" in manifest:
         lines.append(f"{manifest['done']['shards']:,} of {manifest['shards']:,} shards")
     if manifest.get("done", {}).get("rows"):
@@ -435,12 +449,19 @@ def demo(
     run_demo(output)
 
 
+INTERRUPTED = 130
+"""What Typer answers when Ctrl-C ends a command."""
 _USAGE_ERRORS = typer.BadParameter.__mro__[1:3]
 """UsageError and ClickException of whichever click Typer was built with."""
 
 
 def fail(message: str, status: int) -> NoReturn:
     print(printable(f"epida: {message}", MESSAGE), file=sys.stderr)
+    if any(thread.name.startswith("StreamingExecutor") for thread in threading.enumerate()):
+        # A thread of Ray Data that lives on after its Ray may crash the interpreter while it ends.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
     raise SystemExit(status)
 
 
@@ -461,7 +482,10 @@ def main() -> None:
         usage: Any = error
         if not isinstance(error, _USAGE_ERRORS):
             raise
-        fail(f"{usage.format_message().rstrip('.')}; `epida --help` shows how", 2)
+        command = usage.ctx.command_path if getattr(usage, "ctx", None) else "epida"
+        fail(f"{usage.format_message().rstrip('.')}; `{command} --help` shows how", 2)
+    if status == INTERRUPTED:
+        fail("interrupted", 1)
     raise SystemExit(status)
 
 

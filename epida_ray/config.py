@@ -167,7 +167,8 @@ def make_config(kind: type[C], values: dict[str, Any]) -> C:
         return kind(**values)
     except ValidationError as error:
         first = error.errors()[0]
-        name = "--" + str(first["loc"][0]).replace("_", "-") if first["loc"] else ""
+        field = str(first["loc"][0]) if first["loc"] else ""
+        name = "-" + field if field in ("m", "k") else "--" + field.replace("_", "-") if field else ""
         message = first["msg"].removeprefix("Value error, ")
         if first["type"] == "extra_forbidden":
             message = f"no such option; there are {', '.join(kind.model_fields)}"

@@ -105,6 +105,7 @@ class Run:
             self.save()
             return False
         self.manifest = found
+        self.manifest.pop("problem", None)
         where = self.storage.location
         if self.manifest.get("kind") != kind:
             raise RequestError(f"{where} holds a run of `epida {self.manifest.get('kind')}`; choose another --output")
@@ -212,6 +213,8 @@ def read_manifest(storage: Storage) -> dict[str, Any]:
         manifest = json.loads(storage.read(MANIFEST))
         if manifest["format"] != 1:
             raise ValueError(f"format {manifest['format']} is not known here")
+    except FileNotFoundError:
+        raise RequestError(f"{storage.location} is no run directory: it has no {MANIFEST}") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RequestError(
             f"{storage.location}/{MANIFEST} cannot be read ({error}); is this a run directory?"
@@ -220,7 +223,7 @@ def read_manifest(storage: Storage) -> dict[str, Any]:
 
 
 def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+    return "-" + name if name in ("m", "k") else "--" + name.replace("_", "-")
 
 
 def _brief(value: Any) -> str:

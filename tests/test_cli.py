@@ -64,6 +64,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     [
         (["augment", "nowhere.csv", "-o", "{out}"], "no such file or directory: nowhere.csv"),
         (["augment", "{in}"], "--output DIR is missing"),
+        (["augment", "-o", "{out}"], "INPUT is missing"),
+        (["augment", "{in}", "-o", "{out}", "-m", "0"], "-m: Input should be greater"),
+        (["export", "{out}"], "export --help` shows how"),
+        (["evaluate", "{parent}", "{in}"], "did you mean {model}?"),
+        (["augment", "{in}", "-o", "{out}", "--classifier", "{parent}"], "did you mean {model}?"),
         (
             ["augment", "{in}", "-o", "{out}", "--text-column", "body"],
             "no column 'body'; it has 'text', 'label', 'note'",
@@ -84,7 +89,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         (["train", "{in}", "-o", "{out}", "--rounds", "0"], "--rounds: Input should be greater than or equal to 1"),
         (["evaluate", "{in}", "{in}"], "holds no saved model"),
         (["list", "wonders"], "epida list takes generators, classifiers, selectors"),
-        (["status", "{model}"], "is this a run directory?"),
+        (["status", "{model}"], "is no run directory: it has no manifest.json"),
         (["preview", "a text", "--generator-arg", "x=["], "the value of 'x=[' cannot be read as YAML"),
         (["preview", "a text", "--generator-arg", "x=2020-13-45"], "month must be in 1..12"),
         (["preview", "a text", "--generator", ":Foo"], "generator ':Foo' cannot be imported"),
@@ -97,10 +102,10 @@ def test_a_wrong_request_is_one_line_and_status_2(
     folder: Path, tmp_path: Path, arguments: list[str], message: str
 ) -> None:
     places = {"{in}": str(folder / "in.csv"), "{out}": str(tmp_path / "out"), "{model}": str(folder / "model")}
-    places["{evil}"] = str(folder / "evil")
+    places |= {"{evil}": str(folder / "evil"), "{parent}": str(folder)}
     result = epida(*(places.get(a, a) for a in arguments))
     assert result.returncode == 2, result.stderr
-    assert message in result.stderr and "Traceback" not in result.stderr
+    assert message.replace("{model}", places["{model}"]) in result.stderr and "Traceback" not in result.stderr
     assert result.stderr.strip().splitlines()[-1].startswith("epida: ")
 
 
@@ -120,6 +125,28 @@ def test_augment_evaluate_and_status_from_a_csv(folder: Path, tmp_path: Path) ->
     assert {"accuracy", "macro_f1", "per_class"} <= result.keys() and set(result["per_class"]) == {"ask", "tell"}
     state = epida("status", out)
     assert state.returncode == 0 and "augment: finished" in state.stdout
+
+
+def test_rows_that_cannot_be_scored_are_said_and_have_a_budget(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "test.csv"
+    file.write_text("text,label\n" + "\n".join(f"please send number {i},ask" for i in range(5)) + "\nhello,Ask\n")
+    scored = epida("evaluate", str(folder / "model"), str(file), "--json")
+    reason = "the model does not know the label 'Ask'"
+    assert (
+        json.loads(scored.stdout)["reasons"] == {reason: 1} and f"1 of 6 rows are left out: {reason}" in scored.stderr
+    )
+    strict = epida("evaluate", str(folder / "model"), str(file), "--max-rejected", "0.1")
+    assert strict.returncode == 1 and "1 of 6 rows cannot be scored" in strict.stderr and strict.stdout == ""
+
+
+def test_a_config_file_may_name_the_input_and_a_refused_request_says_why(folder: Path, tmp_path: Path) -> None:
+    one = tmp_path / "one.csv"
+    one.write_text("body,label\n" + "\n".join(f"please send number {i},ask" for i in range(5)) + "\n")
+    config = tmp_path / "run.yaml"
+    config.write_text(f"input: {one}\ntext-column: body\noutput: {tmp_path / 'out'}\n")
+    refused = epida("augment", "--config", str(config))
+    assert refused.returncode == 2 and "one class only" in refused.stderr
+    assert "refused: " in (shown := epida("status", str(tmp_path / "out")).stdout) and "one class only" in shown
 
 
 def test_a_full_disk_is_said_in_one_line_and_what_is_done_is_kept(
@@ -196,7 +223,7 @@ def test_help_names_what_is_needed() -> None:
     assert headings == ["Arguments:", "Input:", "Method:", "Training:", "Output:", "Where and how:", "Options:"]
     shown = " ".join(printed.split())
     assert (
-        "[OPTIONS] {TRAIN}" in shown and "Needed, here or in --config" in shown and "by default $RAY_ADDRESS" in shown
+        "[OPTIONS] [TRAIN]" in shown and "Needed, here or in --config" in shown and "by default $RAY_ADDRESS" in shown
     )
 
 

@@ -11,7 +11,7 @@ from epida_ray.errors import RequestError
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"m": 0}, "--m: Input should be greater than or equal to 1"),
+        ({"m": 0}, "^-m: Input should be greater than or equal to 1"),
         ({"combine": "divide"}, "combine is add, multiply or weighted"),
         ({"alpha": 0.3}, "alpha belongs to --combine weighted"),
         ({"select": "rem+nothing"}, "there is no selector"),

@@ -60,7 +60,7 @@ def test_jsonl_through_the_command_line(run: Path, tmp_path: Path) -> None:
 def test_wrong_requests(run: Path, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"\.csv, \.tsv or \.jsonl"):
         export(str(run), str(tmp_path / "out.xlsx"))
-    with pytest.raises(RequestError, match="is this a run directory"):
+    with pytest.raises(RequestError, match="is no run directory"):
         export(str(tmp_path), str(tmp_path / "out.csv"))
     (run / "manifest.json").write_text(json.dumps({"format": 1, "status": "running"}))
     with pytest.raises(RequestError, match="is running, not finished"):

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from epida_ray.classify import load
-from epida_ray.errors import RequestError
+from epida_ray.errors import RequestError, RunError
 from epida_ray.evaluate.metrics import scores
 from epida_ray.inputs import Columns, ShardReader, plan_inputs
-from epida_ray.storage import Storage
+from epida_ray.storage import Storage, below
 
 
 def evaluate_model(
@@ -22,11 +22,15 @@ def evaluate_model(
     label_column: str,
     encoding: str = "utf-8",
     trust_code: Sequence[str] = (),
+    max_rejected: float = 1.0,
 ) -> dict[str, Any]:
-    """accuracy, macro_f1, per_class; rows that cannot be read or whose label the model does not know are counted."""
+    """accuracy, macro_f1, per_class; rows that cannot be read or whose label the model does not know are left out.
+
+    `reasons` says how many of them there are and why; more than the share `max_rejected` of all rows is a RunError.
+    """
     where = Storage(model)
     if not where.exists("config.json"):
-        raise RequestError(f"{model} holds no saved model; a run's is in DIR/model")
+        raise RequestError(no_model(model, where))
     classifier = load(where.local_copy(""), trust=trust_code)
     plan = plan_inputs(file, Columns(text=text_column, label=label_column), encoding)
     index = {label: i for i, label in enumerate(classifier.labels)}
@@ -41,7 +45,7 @@ def evaluate_model(
             if reason is not None:
                 reasons[reason] += 1
             elif label not in index:
-                reasons["the model does not know the label"] += 1
+                reasons[f"the model does not know the label {label[:40]!r}"] += 1
             else:
                 texts.append(text)
                 truth.append(index[label])
@@ -51,10 +55,18 @@ def evaluate_model(
         known = ", ".join(classifier.labels)
         reason = reasons.most_common(1)[0][0]
         raise RequestError(f"{file}: no row can be evaluated ({reason}); the model's labels are {known}")
-    result = scores(classifier.labels, np.array(truth), np.concatenate(predicted))
     rejected = sum(reasons.values())
-    return result | {
-        "rows": len(truth),
-        "rejected": rejected,
-        "reason": reasons.most_common(1)[0][0] if rejected else "",
-    }
+    if rejected > max_rejected * (len(truth) + rejected):
+        raise RunError(
+            f"{rejected:,} of {len(truth) + rejected:,} rows cannot be scored, more than --max-rejected "
+            f"{max_rejected:g} allows; the commonest reason: {reasons.most_common(1)[0][0]}"
+        )
+    result = scores(classifier.labels, np.array(truth), np.concatenate(predicted))
+    return result | {"rows": len(truth), "rejected": rejected, "reasons": dict(reasons.most_common(10))}
+
+
+def no_model(given: str, where: Storage) -> str:
+    """What to say of a directory that was given as a model and is none."""
+    inner = below(given, "model")
+    hint = f"did you mean {inner}?" if where.exists("model/config.json") else "a run's is in DIR/model"
+    return f"{given} holds no saved model; {hint}"

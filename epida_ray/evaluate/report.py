@@ -64,15 +64,16 @@ def report_data(storage: Storage, trust_code: Sequence[str] = ()) -> dict[str, A
     kept = _read(storage, "augmented", MAX_ROWS)
     candidates = _read(storage, "candidates", MAX_POINTS, whole_samples=True)
     asked = manifest.get("asked", {})
+    rejected = _rejected(storage, manifest)
     data: dict[str, Any] = {
         "title": f"epida {manifest['kind']}" + (f": {manifest['title']}" if "title" in manifest else ""),
-        "facts": _facts(manifest),
+        "facts": _facts(manifest, rejected["total"]),
         "command": shlex.join(map(str, manifest.get("command", ()))),
         "asked": {k: v for k, v in asked.items() if not isinstance(v, dict | list) or v},
         "versions": manifest.get("versions", {}),
         "stages": [[name, seconds] for name, seconds in manifest.get("seconds", {}).items()],
         "rounds": _rounds(storage),
-        "rejected": _rejected(storage, manifest),
+        "rejected": rejected,
     }
     if kept is not None:
         shown = kept.filter(pa.array(kept["rank"].to_numpy() > 0))
@@ -90,10 +91,16 @@ def report_data(storage: Storage, trust_code: Sequence[str] = ()) -> dict[str, A
     return data
 
 
-def _facts(manifest: dict[str, Any]) -> list[list[str]]:
+def _facts(manifest: dict[str, Any], rejected: int) -> list[list[str]]:
     done = manifest.get("done", {})
     facts = [["status", manifest["status"]]]
-    facts += [[name, f"{done[name]:,}"] for name in ("rows", "candidates", "kept", "short", "rejected") if name in done]
+    facts += [[name, f"{done[name]:,}"] for name in ("rows", "candidates", "kept", "short") if name in done]
+    facts += [["rejected", f"{rejected:,}"]] if done else []
+    if best := manifest.get("best"):
+        facts.append([f"dev macro-F1 of the best round, {best['round']}", f"{best['macro_f1']:.3f}"])
+    if test := manifest.get("test"):
+        facts.append([f"test macro-F1 ({test['rows']:,} rows)", f"{test['macro_f1']:.3f}"])
+        facts.append(["test accuracy", f"{test['accuracy']:.3f}"])
     facts += [
         [name, str(manifest[name])]
         for name in ("trials", "run_id", "classifier", "started", "finished")
@@ -331,7 +338,7 @@ def _rejected(storage: Storage, manifest: dict[str, Any]) -> dict[str, Any]:
     return {
         "reasons": [[reason, count] for reason, count in reasons.items()],
         "rows": [[str(row.get(c) or "") for c in ("sample_id", "stage", "reason", "text")] for row in rows],
-        "total": manifest.get("done", {}).get("rejected", len(rows)),
+        "total": max(manifest.get("done", {}).get("rejected", 0), len(rows)),
     }
 
 

@@ -18,6 +18,7 @@ import ray
 from ray._private import ray_constants
 
 from epida_ray.errors import RequestError, RunError
+from epida_ray.progress import Reporter
 
 SHARE = 0.45
 """CPUs of a generator and of a scorer where there is no GPU. Both pools cover all cores, so whichever stage is the
@@ -31,7 +32,7 @@ FINISH_SHARE = 0.2
 
 
 @contextmanager
-def connected(address: str | None) -> Iterator[None]:
+def connected(address: str | None, reporter: Reporter | None = None) -> Iterator[None]:
     """Use the Ray that is there, join one, or start a local one that listens on loopback and ends with this block."""
     if ray.is_initialized():
         yield
@@ -42,6 +43,8 @@ def connected(address: str | None) -> Iterator[None]:
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     local: dict[str, Any] = {"include_dashboard": False} if target == "local" else {}
     _check_reachable(target)
+    if reporter is not None:
+        reporter.say("starting Ray on this machine" if local else f"joining Ray at {target}")
     try:
         with _silenced(), _loopback() if local else nullcontext():
             ray.init(address=target, log_to_driver=False, logging_level=logging.ERROR, **local)

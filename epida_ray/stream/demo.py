@@ -55,7 +55,7 @@ def run_demo(output: str) -> None:
     config = AugmentConfig(
         input=str(target / "labelled.csv"), output=str(target / "run"), candidates=True, with_originals=True
     )
-    with connected(None):
+    with connected(None, reporter):
         result = augment(config, reporter)
         for line in summary(result.manifest):
             reporter.say(line)

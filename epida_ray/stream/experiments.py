@@ -57,7 +57,7 @@ def reproduce(
     reporter.say(f"{name}: {len(trials)} trials, {len(missing)} to run")
     failures: dict[str, str] = {}
     if missing:
-        with connected(address):
+        with connected(address, reporter):
             _run(name, missing, data, storage, reporter, failures, stall_timeout)
     rows = [
         Row(trial, json.loads(storage.read(f"trials/{key}.json")))

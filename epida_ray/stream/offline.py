@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from epida_ray.classify import load as load_classifier
 from epida_ray.classify.training import TrainingOptions, fit
 from epida_ray.config import AugmentConfig, MethodConfig
 from epida_ray.errors import EpidaError, RequestError, RunError
+from epida_ray.evaluate.models import no_model
 from epida_ray.generate import GENERATORS
 from epida_ray.inputs import EMPTY, Columns, Plan, ShardReader, plan_inputs
 from epida_ray.progress import Reporter
@@ -33,6 +34,8 @@ from epida_ray.stream.shards import STAGES, Job, prepare_language_model, run_sha
 SAVE_EVERY = 10.0
 """Seconds between two saves of the manifest while shards are being finished."""
 NO_ROWS = "no row has both a text and a label; see --text-column and --label-column"
+FEW = 30
+FEW_DEV_ROWS = "so few tell epochs and rounds apart poorly, and their score says little"
 Row = tuple[str, str, str]
 """Sample id, text, label."""
 Aside = tuple[str, str, str, str]
@@ -44,7 +47,7 @@ class AugmentResult:
     """Where the results are, and the manifest's account of them."""
 
     output: str
-    manifest: dict[str, Any]
+    manifest: dict[str, Any] = field(repr=False)
 
     @property
     def augmented(self) -> str:
@@ -127,7 +130,7 @@ def _work(
     )  # fmt: skip
     saved = time.monotonic()
     with (
-        connected(config.address),
+        connected(config.address, reporter),
         interruptible(run, reporter),
         reporter.track("augment", plan.rows, run.counts.rows) as tracker,
     ):
@@ -161,6 +164,10 @@ def interruptible(run: Run, reporter: Reporter | None = None) -> Iterator[None]:
     """
     try:
         yield
+    except RequestError as error:
+        if run.manifest["status"] == "preparing":
+            run.save(problem=str(error))  # which `epida status` shows; a mended request may use the directory
+        raise
     except KeyboardInterrupt:
         run.save(status="interrupted", **(run.progress() if run.counts.shards else {}))
         kept = f"what is done is kept in {run.storage.location}; run the same command again to resume"
@@ -179,6 +186,8 @@ def given_classifier(config: MethodConfig) -> Path | None:
         return None
     where = Storage(config.classifier)
     if not where.exists("config.json"):
+        if where.exists("model/config.json"):
+            raise RequestError(f"--classifier: {no_model(config.classifier, where)}")
         known = ", ".join(sorted(names))
         raise RequestError(
             f"--classifier {config.classifier} is neither a directory with a saved model nor one of {known}"
@@ -230,6 +239,7 @@ def _train(config: AugmentConfig, plan: Plan, run: Run, reporter: Reporter) -> A
     if history.best:
         reporter.say(
             f"best epoch {history.best.epoch}: macro-F1 {history.best.macro_f1:.3f} on {history.dev_rows} dev rows"
+            + (f"; {FEW_DEV_ROWS}" if history.dev_rows < FEW else "")
         )
     return classifier
 
@@ -298,11 +308,13 @@ def summary(manifest: dict[str, Any]) -> list[str]:
     """The end of a run in a few lines."""
     done, seconds = manifest["done"], manifest["seconds"]
     lines = [
-        f"{done['rows']:,} rows in, {done['candidates']:,} candidates, {done['kept']:,} kept, "
+        f"{done['rows']:,} rows {'judged in all rounds' if manifest['kind'] == 'train' else 'in'}, "
+        f"{done['candidates']:,} candidates, {done['kept']:,} kept, "
         f"{done['rejected']:,} set aside, {done['short']:,} with fewer than m"
     ]
     total = sum(seconds.values()) or 1.0
-    shares = ", ".join(f"{stage} {100 * seconds.get(stage, 0) / total:.0f}%" for stage in STAGES)
+    stages = dict.fromkeys((*STAGES, *seconds))
+    shares = ", ".join(f"{stage} {100 * seconds.get(stage, 0) / total:.0f}%" for stage in stages)
     lines.append(f"CPU time: {shares}; {total:.1f} s in all")
     for reason, count in list(manifest["reasons"].items())[:3]:
         lines.append(f"set aside ({count:,}): {reason}")

@@ -43,6 +43,8 @@ from epida_ray.stream.cluster import Pools, connected, fit_pools
 from epida_ray.stream.learn import FAILURE, Task, ready_file, train_rounds
 from epida_ray.stream.metrics import RunMetrics
 from epida_ray.stream.offline import (
+    FEW,
+    FEW_DEV_ROWS,
     Row,
     check_files,
     columns_of,
@@ -146,6 +148,8 @@ def _prepare(config: TrainConfig, plans: dict[str, Plan], given: Path | None, ru
             )
         if absent := sorted(set(labels) - {r[2] for r in dev}):
             reporter.warn(f"no dev row has the label {', '.join(absent)}: the dev score says nothing about it")
+        if len(dev) < FEW:
+            reporter.warn(f"there are {len(dev)} dev rows: {FEW_DEV_ROWS}; give more with --dev")
         for name, some in (("train", rows), ("dev", dev)):
             ids, texts, names = zip(*some, strict=True)
             run.storage.write_table(
@@ -221,7 +225,7 @@ def _rounds(config: TrainConfig, plan: Plan, run: Run, reporter: Reporter) -> No
     if found:
         reporter.say(f"resuming after round {done}")
         _report(run, None, reporter)
-    with connected(config.address), interruptible(run, reporter):
+    with connected(config.address, reporter), interruptible(run, reporter):
         workers, pools = _resources(config)
         run.save(
             pools=pools._asdict(), workers=workers, shards=config.rounds + 1, driver=ray.util.get_node_ip_address(),
