@@ -110,7 +110,7 @@ def test_a_finished_run_says_so_and_other_options_are_refused_by_name(tmp_path: 
     config = AugmentConfig(input=str(path), output=str(tmp_path / "run"), classifier=model)
     first = augment(config).manifest
     assert augment(config.model_copy(update={"scorers": 1})).manifest == first
-    with pytest.raises(RequestError, match=r"--m was 3, now 2; --seed was 0, now 1"):
+    with pytest.raises(RequestError, match=r"-m was 3, now 2; --seed was 0, now 1"):
         augment(config.model_copy(update={"m": 2, "seed": 1}))
     corpus(path, 80)
     with pytest.raises(RequestError, match="--input was"):
