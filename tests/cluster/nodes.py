@@ -114,8 +114,8 @@ class Network:
         return os.geteuid() == 0 and tools and _run("ip", "netns").returncode == 0
 
     def __enter__(self) -> Network:
-        # With an address of its own. Else it has the lowest of its ports', and when that one is unplugged, the others go on
-        # sending to the old one: for 54 s in a trial.
+        # With an address of its own. Else it has the lowest of its ports', and when that one is unplugged, the others
+        # go on sending to the old one: for 54 s in a trial.
         mac = secrets.token_bytes(5).hex(":")
         _run("ip", "link", "add", self.name, "address", f"02:{mac}", "type", "bridge", check=True)
         _run("ip", "addr", "add", f"{self.subnet}.254/24", "dev", self.name, check=True)
