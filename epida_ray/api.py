@@ -51,7 +51,7 @@ def _location(data: Any, output: str, name: str) -> str:
     from epida_ray.run import directory_digest
 
     storage = Storage(output)
-    here = Path(storage.location) if "://" not in storage.location else None
+    here = Path(storage.root) if storage.is_local else None
     if here is not None:
         here.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".epida-", dir=here) as folder:  # large data has no room in /tmp

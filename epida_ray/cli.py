@@ -16,7 +16,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from epida_ray.config import AugmentConfig, MethodConfig, TrainConfig, make_config, read_config
+from epida_ray.config import AugmentConfig, MethodConfig, TrainConfig, flag, make_config, read_config
 from epida_ray.errors import EpidaError, RequestError
 from epida_ray.progress import MESSAGE, Reporter, plain_console, printable
 
@@ -105,31 +105,29 @@ def _parameter(name: str, info: FieldInfo, positional: str) -> inspect.Parameter
         said = f"{info.description} Needed, here or in --config."
         annotation = Annotated[str | None, typer.Argument(metavar=positional, help=said, show_default=False)]
         return inspect.Parameter(name, kind, annotation=annotation, default=None)
-    flag = "--" + name.replace("_", "-")
+    option = flag(name)
     panel = next((title for title, names in PANELS.items() if name in names), None)
     options: dict[str, Any] = {"help": info.description, "rich_help_panel": panel}
     default: Any = None if info.is_required() else info.default
     type_: Any = info.annotation
-    if name in ("m", "k"):
-        flags = ["-" + name]
-    elif name.endswith("_args"):
-        flags, type_, default = [flag.removesuffix("s")], list[str], []
+    if name.endswith("_args"):
+        flags, type_, default = [option.removesuffix("s")], list[str], []
         options |= {"metavar": "KEY=VALUE", "help": f"{info.description} May be repeated."}
     elif name == "trust_code":
-        flags, type_, default = [flag], list[str], []
+        flags, type_, default = [option], list[str], []
         options |= {"metavar": "NAME", "help": f"{info.description} May be repeated."}
     elif name == "labels":
-        flags, type_, default = [flag], str | None, None
+        flags, type_, default = [option], str | None, None
     elif name == "protect":
-        flags, type_, default = [flag], str | None, None
+        flags, type_, default = [option], str | None, None
         options |= {"metavar": "FILE", "help": f"{info.description} One per line."}
     elif type_ is bool:
-        off = "--one-time" if name == "online" else f"--no-{flag[2:]}"
-        flags = [f"{flag}/{off}"] if info.default else [flag]
+        off = "--one-time" if name == "online" else f"--no-{option[2:]}"
+        flags = [f"{option}/{off}"] if info.default else [option]
     else:
-        flags = [flag]
+        flags = [option]
     if name == "output":
-        flags, type_ = [flag, "-o"], str | None
+        flags, type_ = [option, "-o"], str | None
         options |= {"metavar": "DIR", "help": f"{info.description} Needed, here or in --config."}
     return inspect.Parameter(name, kind, annotation=Annotated[type_, typer.Option(*flags, **options)], default=default)
 

@@ -161,14 +161,18 @@ class TrainConfig(MethodConfig):
     threads: int | None = Field(None, ge=1, description="CPU threads of training; part of what fixes the bytes.")
 
 
+def flag(name: str) -> str:
+    """What the option is called on the command line."""
+    return "-" + name if name in ("m", "k") else "--" + name.replace("_", "-")
+
+
 def make_config(kind: type[C], values: dict[str, Any]) -> C:
     """Check `values`; a wrong one becomes a one-line RequestError that names the option."""
     try:
         return kind(**values)
     except ValidationError as error:
         first = error.errors()[0]
-        field = str(first["loc"][0]) if first["loc"] else ""
-        name = "-" + field if field in ("m", "k") else "--" + field.replace("_", "-") if field else ""
+        name = flag(str(first["loc"][0])) if first["loc"] else ""
         message = first["msg"].removeprefix("Value error, ")
         if first["type"] == "extra_forbidden":
             message = f"no such option; there are {', '.join(kind.model_fields)}"

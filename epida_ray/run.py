@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from epida_ray.config import flag
 from epida_ray.errors import RequestError, RunError
 from epida_ray.inputs import Plan, Shard
 from epida_ray.storage import Storage
@@ -112,7 +113,7 @@ class Run:
         before = self.manifest["asked"]
         changed = sorted(k for k in asked.keys() | before.keys() if asked.get(k) != before.get(k))
         if changed:
-            details = "; ".join(f"{_flag(k)} was {_brief(before.get(k))}, now {_brief(asked.get(k))}" for k in changed)
+            details = "; ".join(f"{flag(k)} was {_brief(before.get(k))}, now {_brief(asked.get(k))}" for k in changed)
             raise RequestError(f"{where} holds a run with other options ({details}); choose another --output")
         if self.manifest["status"] != "finished":
             self.manifest["execution"] = execution
@@ -220,10 +221,6 @@ def read_manifest(storage: Storage) -> dict[str, Any]:
             f"{storage.location}/{MANIFEST} cannot be read ({error}); is this a run directory?"
         ) from error
     return manifest
-
-
-def _flag(name: str) -> str:
-    return "-" + name if name in ("m", "k") else "--" + name.replace("_", "-")
 
 
 def _brief(value: Any) -> str:
