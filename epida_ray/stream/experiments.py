@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import sys
 import time
@@ -140,6 +142,16 @@ def _trial(trial: Trial, data: Dataset, oracle: dict[str, Any] | None) -> dict[s
         return {"failed": str(error)}
     except Exception as error:  # generators and classifiers of others fail in any way
         return {"failed": f"{type(error).__name__}: {error}"}
+    finally:
+        _trim_heap()
+
+
+def _trim_heap() -> None:
+    """Give freed memory back: glibc keeps what training freed in pieces, gigabytes after a few transformers."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):
+        gc.collect()
+        libc.malloc_trim(0)
 
 
 @ray.remote(num_cpus=1)
