@@ -229,14 +229,14 @@ if (data.map) {
 }
 
 if (data.examples && data.examples.length) {
-  section("Examples", "examples", h("p", {}, "Words that the rewrite changed are marked; a tick says that it was kept."),
+  section("Examples", "examples", h("p", {}, "New words are marked, words that were left out are struck; a tick says that the rewrite was kept."),
     data.examples.map((example) => h("div", { class: "scroll" }, h("h3", {}, example.label), h("table", {},
       h("thead", {}, h("tr", {}, ["", "text", "operation"].map((name) => h("th", {}, name)), ["s_div", "s_qua", "s_tot"].map((name) => h("th", { class: "number" }, name)))),
       h("tbody", {},
         h("tr", { class: "original" }, h("td"), h("td", { class: "text" }, example.source), h("td", {}, "original"), h("td"), h("td"), h("td")),
         example.candidates.map((c) => h("tr", {},
           h("td", { class: "tick" }, c.kept ? "✓" : ""),
-          h("td", { class: "text" }, c.text.map(([piece, changed]) => (changed ? h("mark", {}, piece) : piece))),
+          h("td", { class: "text" }, c.text.map(([piece, changed]) => (changed ? h(changed > 1 ? "del" : "mark", {}, piece) : piece))),
           h("td", {}, c.operation),
           c.scores.map((v) => h("td", { class: "number" }, v.toFixed(2))))))))));
 }

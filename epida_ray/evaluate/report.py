@@ -236,20 +236,31 @@ _PIECE = regex.compile(rf"(?V1)\s+|{NO_SPACES}\p{{M}}*|(?:(?!{NO_SPACES})\S)+")
 
 
 def mark_words(source: str, text: str) -> list[tuple[str, int]]:
-    """Pieces of `text` with 1 where they differ from `source`, word by word; joined they are `text`."""
+    """Pieces with 0 where they are as in `source`, word by word, 1 where new and 2 where left out.
+
+    Those with 0 and 1, joined, are `text`.
+    """
     old, new = (_PIECE.findall(t) for t in (source, text))
-    words = [i for i, piece in enumerate(new) if not piece.isspace()]
-    changes = set(words)
     before = [piece for piece in old if not piece.isspace()]
-    for block in SequenceMatcher(None, before, [new[i] for i in words], autojunk=False).get_matching_blocks():
-        changes.difference_update(words[block.b : block.b + block.size])
+    words = [i for i, piece in enumerate(new) if not piece.isspace()]
+    flags = [0] * len(new)
+    left_out: dict[int, str] = {}
+    matcher = SequenceMatcher(None, before, [new[i] for i in words], autojunk=False)
+    for what, start, end, first, last in matcher.get_opcodes():
+        if what == "delete":
+            left_out[words[first] if first < len(words) else len(new)] = " ".join(before[start:end])
+        elif what != "equal":
+            for i in words[first:last]:
+                flags[i] = 1
     pieces: list[tuple[str, int]] = []
-    for i, piece in enumerate(new):
-        changed = int(i in changes)
-        if pieces and pieces[-1][1] == changed:
-            pieces[-1] = (pieces[-1][0] + piece, changed)
-        else:
-            pieces.append((piece, changed))
+    for i, piece in enumerate([*new, ""]):
+        if i in left_out:
+            pieces.append((left_out[i], 2))
+        if i < len(new):
+            if pieces and pieces[-1][1] == flags[i]:
+                pieces[-1] = (pieces[-1][0] + piece, flags[i])
+            else:
+                pieces.append((piece, flags[i]))
     return pieces
 
 

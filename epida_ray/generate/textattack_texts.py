@@ -7,7 +7,6 @@ text apart again, and then the new text. Where one word is exchanged, deleted or
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -69,7 +68,7 @@ def make_fast() -> None:
                     after = after.removeprefix(" ")
                 else:
                     before = before.removesuffix(" ")
-        new._text_input = OrderedDict([(next(iter(self._text_input)), before + new_word + after)])
+        new._text_input = {next(iter(self._text_input)): before + new_word + after}
         new.attack_attrs = {
             "newly_modified_indices": changed,
             "previous_attacked_text": self,

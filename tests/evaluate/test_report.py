@@ -156,21 +156,22 @@ def test_a_directory_that_is_no_run_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("source", "text", "changed"),
+    ("source", "text", "changed", "left_out"),
     [
-        ("I really love it", "I truly love it", ["truly"]),
-        ("I really love it", "I love it", []),
-        ("a b", "a new b", ["new"]),
-        ("a b c", "c b a", ["c", "b"]),
-        ("", "word", ["word"]),
-        ("我爱北京天安门", "我爱上海天安门", ["上海"]),
+        ("I really love it", "I truly love it", ["truly"], []),
+        ("I really love it", "I love it", [], ["really"]),
+        ("I love it so much", "I love", [], ["it", "so", "much"]),
+        ("a b", "a new b", ["new"], []),
+        ("a b c", "c b a", ["c", "b"], ["b", "c"]),
+        ("", "word", ["word"], []),
+        ("我爱北京天安门", "我爱上海天安门", ["上海"], []),
     ],
 )
-def test_marked_words(source, text, changed):
+def test_marked_words(source, text, changed, left_out):
     pieces = mark_words(source, text)
-    assert "".join(piece for piece, _ in pieces) == text
-    marked = " ".join(piece for piece, flag in pieces if flag).split()
-    assert marked == changed
+    assert "".join(piece for piece, flag in pieces if flag < 2) == text
+    assert " ".join(piece for piece, flag in pieces if flag == 1).split() == changed
+    assert " ".join(piece for piece, flag in pieces if flag == 2).split() == left_out
 
 
 def test_shares_are_even_and_within_sizes():
