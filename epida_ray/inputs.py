@@ -269,6 +269,10 @@ def _check_columns(name: str, header: Sequence[str], columns: Columns) -> None:
         if column is None:
             continue
         if column not in counts:
+            if len(header) == 1 and (other := next((c for c in ";|\t," if column in header[0].split(c)), None)):
+                raise RequestError(
+                    f"{name}: columns are separated by {other!r} there; save it with commas, or as .tsv with tabs"
+                )
             there = ", ".join(map(repr, header[:20])) + (", …" if len(header) > 20 else "")
             raise RequestError(f"{name} has no column {column!r}; it has {there}; use {option}")
         if counts[column] > 1:

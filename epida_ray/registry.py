@@ -6,6 +6,7 @@ A name whose package is missing stays listed with the reason, so that the error 
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -47,7 +48,9 @@ class Registry:
             if "argument" not in str(error):
                 raise
             wrong = "does not take these arguments" if arguments else "needs arguments"
-            raise RequestError(f"{self.kind} {name!r} {wrong}: {error}") from error
+            known = ", ".join(_arguments(factory)[len(first) :])
+            takes = f"; it takes: {known}" if known else ""
+            raise RequestError(f"{self.kind} {name!r} {wrong}: {error}{takes}") from error
 
     def listing(self) -> list[Listing]:
         rows = [
@@ -97,6 +100,15 @@ def _missing(builtin: Builtin) -> str:
     if not absent:
         return ""
     return f"{', '.join(absent)} not installed; pip install 'epida-ray[{builtin.extra}]'"
+
+
+def _arguments(factory: Any) -> list[str]:
+    """Names that a user may give; labels are the program's to give."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p.name != "labels"]
 
 
 def load_target(target: str) -> Any:

@@ -384,6 +384,7 @@ def test_damaged_pages_reject_the_rows_of_the_shard(tmp_path: Path) -> None:
         (lambda p: (p / "e.csv").touch() or p / "e.csv", "empty"),
         (lambda p: (p / "h.csv").write_text("text,label\n") and p / "h.csv", "no rows"),
         (lambda p: (p / "c.csv").write_text("a,b\n1,2\n") and p / "c.csv", "no column 'text'"),
+        (lambda p: (p / "s.csv").write_text("text;label\n1;2\n") and p / "s.csv", "separated by ';'"),
         (lambda p: (p / "t.txt").write_text("x") and p / "t.txt", "not a .parquet"),
         (lambda p: (p / "q.csv").write_text('text,label\n"never closed,a\n') and p / "q.csv", "never closed"),
         (lambda p: (p / "d.parquet").write_text("nope") and p / "d.parquet", "cannot be read as parquet"),

@@ -43,6 +43,8 @@ def test_an_unusable_name_says_what_to_do(name: str, message: str) -> None:
 def test_wrong_arguments_are_named() -> None:
     with pytest.raises(RequestError, match="does not take these arguments: .*bogus"):
         REGISTRY.create("decimal:Decimal", bogus=1)
+    with pytest.raises(RequestError, match="bogus.*; it takes: numerator, denominator"):
+        REGISTRY.create("fractions:Fraction", bogus=1)
 
 
 def test_listing_keeps_what_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
