@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
@@ -78,6 +78,7 @@ class Results:
         self.experiment = experiment
         self.methods = list(dict.fromkeys(r.trial.method.name for r in rows))
         self.columns: list[Column] = list(dict.fromkeys((r.trial.dataset, r.trial.size) for r in rows))
+        self._generator = {r.trial.method.name: r.trial.method.generator for r in rows}
         self._cells: dict[tuple[str, Column], dict[int, dict[str, Any]]] = defaultdict(dict)
         for trial, result in rows:
             self._cells[trial.method.name, (trial.dataset, trial.size)][trial.seed] = result
@@ -99,9 +100,19 @@ class Results:
             return ""
         return f"{np.mean(means):+.3f} ± {np.std(means, ddof=1) / math.sqrt(len(means)):.3f}"
 
-    @property
-    def baselines(self) -> list[str]:
-        return [m for m in self.methods if m.startswith(BASELINES)]
+    def comparisons(self) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+        """What is compared with what: a name, and pairs of a method and its baseline.
+
+        All with no augmentation and with chance; where several generators were used, also each with its own chance.
+        """
+        baselines = [m for m in self.methods if m.startswith(BASELINES)]
+        chance = {self._generator[m]: m for m in baselines if m.startswith("random ")}
+        common = [m for m in baselines if m not in list(chance.values())[1:]]
+        for baseline in common:
+            yield baseline, [(m, baseline) for m in self.methods if m not in (baseline, "none", "1: none")]
+        if len(chance) > 1:
+            own = {m: chance.get(self._generator[m], m) for m in self.methods}
+            yield "rewrites by chance of the same generator", [(m, b) for m, b in own.items() if m != b]
 
 
 def write_results(experiment: Experiment, rows: Sequence[Row], storage: Storage, left_out: dict[str, str]) -> None:
@@ -160,12 +171,11 @@ def markdown(results: Results, example: Trial, left_out: dict[str, str]) -> str:
     lines += _means(results, e.metric, e.paper)
     for metric in ("accuracy" if e.metric == "macro_f1" else "macro_f1", *e.extra):
         lines += ["", *_means(results, metric, {})]
-    for baseline in results.baselines:
-        others = [m for m in results.methods if m != baseline and m not in ("none", "1: none")]
-        if others:
+    for name, pairs in results.comparisons():
+        if pairs:
             lines += [
                 "",
-                f"## {_shown(e.metric)}: difference to {baseline}, paired by seed, with 95% bootstrap interval",
+                f"## {_shown(e.metric)}: difference to {name}, paired by seed, with 95% bootstrap interval",
                 "",
             ]
             lines += _table(
@@ -176,7 +186,7 @@ def markdown(results: Results, example: Trial, left_out: dict[str, str]) -> str:
                         *(str(results.difference(m, baseline, c, e.metric) or "") for c in results.columns),
                         results.mean_difference(m, baseline, e.metric),
                     ]
-                    for m in others
+                    for m, baseline in pairs
                 ],
             )
     others_paper = [f"The paper's numbers are of {e.paper_of}."] if e.paper and example.classifier != e.paper_of else []

@@ -40,6 +40,17 @@ def test_the_table_stands_beside_the_papers_numbers():
     assert "PAPER PROTOCOL" in markdown(Results(EXPERIMENTS["ablation"], rows), rows[0].trial, {})
 
 
+def test_each_generator_is_compared_with_its_own_chance():
+    rows = rows_of("generality", generators=("eda", "aeda"), columns=(("trec", "1%"),))
+    compared = dict(Results(EXPERIMENTS["generality"], rows).comparisons())
+    assert list(compared) == ["none", "random EDA", "rewrites by chance of the same generator"]
+    assert compared["rewrites by chance of the same generator"] == [
+        ("EPiDA with EDA", "random EDA"),
+        ("EPiDA with aeda", "random aeda"),
+    ]
+    assert len(compared["none"]) == 4 and ("random aeda", "random EDA") in compared["random EDA"]
+
+
 def test_one_line_per_trial():
     rows = rows_of("k")
     read = list(csv.DictReader(io.StringIO(csv_text(rows))))
