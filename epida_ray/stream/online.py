@@ -372,7 +372,7 @@ def _drive(
         scorers = Scorers(job, transfer, pools, config.stall_timeout)
     shards = len(list(plan.shards()))
     metrics = RunMetrics(run.run_id)
-    with scorers or nullcontext(), reporter.track("train", config.rounds + 1, done + 1, unit="rounds") as tracker:
+    with scorers or nullcontext(), reporter.track("train", config.rounds, max(0, done), unit="rounds") as tracker:
         for round_ in left:
             assert candidates is not None and scorers is not None
             version = version_for(round_, config.max_staleness)
@@ -485,7 +485,7 @@ def _report(run: Run, tracker: Tracker | None, reporter: Reporter) -> dict[str, 
         if tracker is not None:
             newest = metrics[-1]
             tracker.update(
-                len(metrics),
+                newest["round"],
                 f"round {newest['round']}: loss {newest['loss']:.3f}, dev macro-F1 {newest['dev_macro_f1']:.3f} "
                 f"(best {facts['best']['macro_f1']:.3f} in round {facts['best_round']})",
             )
