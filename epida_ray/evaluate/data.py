@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +20,8 @@ from epida_ray.inputs import Columns, ShardReader, plan_inputs
 Ints = NDArray[np.int64]
 
 SPLITS = ("train", "dev", "test")
+MAX_LEFT_OUT = 0.2
+"""Share of a file's rows that may be unusable."""
 _SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl")
 _URL = re.compile(r"https?://\S+|www\.\S+", re.IGNORECASE)
 _HASHTAG = re.compile(r"#\w+")
@@ -43,6 +47,8 @@ class Dataset:
     train: Split
     test: Split
     dev: Split | None = None
+    notes: tuple[str, ...] = ()
+    """What a reader of results should know of the data: rows that were left out, texts in two splits."""
 
     def digest(self) -> str:
         """Changes when a text, a label or the order of rows changes."""
@@ -59,7 +65,7 @@ class Dataset:
         def each(split: Split) -> Split:
             return Split([clean(text) or text for text in split.texts], split.labels)
 
-        return Dataset(self.name, self.labels, each(self.train), each(self.test), self.dev and each(self.dev))
+        return replace(self, train=each(self.train), test=each(self.test), dev=self.dev and each(self.dev))
 
 
 def load_dataset(name: str, data_dir: str | Path) -> Dataset:
@@ -83,8 +89,17 @@ def load_files(
     name: str, files: dict[str, Path], text_column: str = "text", label_column: str | None = None
 ) -> Dataset:
     """A data set from files of one's own; the label column is `label_name` where there is one, else `label`."""
-    read = {split: _read(path, text_column, label_column) for split, path in files.items()}
-    return _dataset(name, read)
+    read, notes = {}, []
+    for split, path in files.items():
+        texts, labels, reasons = _read(path, text_column, label_column)
+        read[split] = texts, labels
+        if left_out := sum(reasons.values()):
+            rows = len(texts) + left_out
+            note = f"{left_out:,} of the {rows:,} rows of {path.name} cannot be used: {reasons.most_common(1)[0][0]}"
+            if left_out > MAX_LEFT_OUT * rows:
+                raise RequestError(f"{path}: {note}")
+            notes.append(f"{name}: {note}.")
+    return _dataset(name, read, notes)
 
 
 def load_hub(name: str, text_column: str = "text", label_column: str = "label") -> Dataset:
@@ -113,12 +128,17 @@ def from_hub(name: str, splits: Any, text_column: str = "text", label_column: st
             if column not in rows.column_names:
                 raise RequestError(f"{name} has no column {column!r}; it has {', '.join(rows.column_names)}")
         names = getattr(rows.features[label_column], "names", None)
-        labels = [names[i] if names else str(i) for i in rows[label_column]]
-        read[split] = (list(rows[text_column]), labels)
+        texts, classes = list(rows[text_column]), list(rows[label_column])
+        if not all(isinstance(text, str) for text in texts):
+            raise RequestError(f"{name}: the {key} split has rows without a text in the column {text_column!r}")
+        if any(c is None or (names and c < 0) for c in classes):  # -1 is the hub's way to withhold labels
+            raise RequestError(f"{name}: the {key} split has rows without a label, so nothing can be measured on it")
+        read[split] = texts, [names[i] if names else str(i) for i in classes]
     return _dataset(name, read)
 
 
-def _read(path: Path, text_column: str, label_column: str | None) -> tuple[list[str], list[str]]:
+def _read(path: Path, text_column: str, label_column: str | None) -> tuple[list[str], list[str], Counter[str]]:
+    """Texts, labels, and why other rows were left out."""
     if label_column is None:
         try:
             return _read(path, text_column, "label_name")
@@ -128,16 +148,19 @@ def _read(path: Path, text_column: str, label_column: str | None) -> tuple[list[
     reader = ShardReader(plan)
     texts: list[str] = []
     labels: list[str] = []
+    reasons: Counter[str] = Counter()
     for shard in plan.shards():
         table = reader.read(shard)
         for text, label, reason in zip(*(table[c].to_pylist() for c in ("text", "label", "reason")), strict=True):
             if reason is None:
                 texts.append(text)
                 labels.append(label)
-    return texts, labels
+            else:
+                reasons[reason] += 1
+    return texts, labels, reasons
 
 
-def _dataset(name: str, read: dict[str, tuple[list[str], list[str]]]) -> Dataset:
+def _dataset(name: str, read: dict[str, tuple[list[str], list[str]]], notes: Sequence[str] = ()) -> Dataset:
     for split in ("train", "test"):
         if not read.get(split, ([], []))[0]:
             raise RequestError(f"{name} has no rows to use in its {split} split")
@@ -150,7 +173,11 @@ def _dataset(name: str, read: dict[str, tuple[list[str], list[str]]]) -> Dataset
         if unknown := sorted(set(names) - set(labels)):
             raise RequestError(f"{name}: the {split} split has the label {unknown[0]!r}, which train does not have")
         splits[split] = Split(texts, np.array([index[n] for n in names], np.int64))
-    return Dataset(name, labels, splits["train"], splits["test"], splits.get("dev"))
+    learnt = set(splits["train"].texts)
+    if shared := sum(text in learnt for text in splits["test"].texts):
+        tested = len(splits["test"])
+        notes = [*notes, f"{name}: {shared:,} of the {tested:,} texts to test on are among those to learn from."]
+    return Dataset(name, labels, splits["train"], splits["test"], splits.get("dev"), tuple(notes))
 
 
 def order_stratified(labels: Ints, seed: int) -> Ints:

@@ -53,7 +53,8 @@ function bigTable(id, columns, count, size = 50) {
     const { value } = columns[i];
     const keys = Array.from({ length: count }, (_, row) => value(row));
     const compare = columns[i].number ? (a, b) => keys[a] - keys[b] : (a, b) => (keys[a] < keys[b] ? -1 : keys[a] > keys[b] ? 1 : 0);
-    order = Uint32Array.from({ length: count }, (_, row) => row).sort((a, b) => (down ? compare(b, a) : compare(a, b)) || a - b);
+    const missing = (row) => (columns[i].number && keys[row] === "" ? 1 : 0);
+    order = Uint32Array.from({ length: count }, (_, row) => row).sort((a, b) => missing(a) - missing(b) || (down ? compare(b, a) : compare(a, b)) || a - b);
     heads.forEach((head, n) => {
       head.setAttribute("aria-sort", n === i ? (down ? "descending" : "ascending") : "none");
       head.firstChild.textContent = columns[n].name + (n === i ? (down ? " ↓" : " ↑") : "");
@@ -65,7 +66,7 @@ function bigTable(id, columns, count, size = 50) {
       h("tr", {}, columns.map((c) => {
         const value = c.value(row);
         const cell = h("td", { class: c.number ? "number" : c.text ? "text" : "" });
-        cell.textContent = c.number && !Number.isInteger(value) ? value.toFixed(3) : String(value);
+        cell.textContent = c.number && value !== "" && !Number.isInteger(value) ? value.toFixed(3) : String(value);
         return cell;
       }))));
     status.textContent = shown.length ? `${number(at + 1)} to ${number(Math.min(at + size, shown.length))} of ${number(shown.length)}` : "nothing found";
@@ -186,7 +187,7 @@ if (data.summary) {
   const numeric = head.map((_, c) => body.every((row) => row[c] === "" || !Number.isNaN(Number(row[c]))) && body.some((row) => row[c] !== ""));
   const filled = head.map((name, c) => ({ name, c })).filter(({ c }) => body.some((row) => row[c] !== ""));
   section("Trials", "trials", bigTable("trials-table", filled.map(({ name, c }) => ({
-    name, number: numeric[c], value: (row) => (numeric[c] ? Number(body[row][c] || 0) : body[row][c]),
+    name, number: numeric[c], value: (row) => (numeric[c] && body[row][c] !== "" ? Number(body[row][c]) : body[row][c]),
   })), body.length));
 }
 

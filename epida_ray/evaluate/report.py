@@ -61,7 +61,7 @@ def render(data: dict[str, Any]) -> str:
 def report_data(storage: Storage, trust_code: Sequence[str] = ()) -> dict[str, Any]:
     """All that the page shows, as plain JSON."""
     manifest = read_manifest(storage)
-    kept = _read(storage, "augmented", MAX_ROWS)
+    kept = _read(storage, "augmented", MAX_ROWS, kept_only=True)
     candidates = _read(storage, "candidates", MAX_POINTS, whole_samples=True)
     asked = manifest.get("asked", {})
     rejected = _rejected(storage, manifest)
@@ -71,16 +71,17 @@ def report_data(storage: Storage, trust_code: Sequence[str] = ()) -> dict[str, A
         "command": shlex.join(map(str, manifest.get("command", ()))),
         "asked": {k: v for k, v in asked.items() if not isinstance(v, dict | list) or v},
         "versions": manifest.get("versions", {}),
-        "stages": [[name, seconds] for name, seconds in manifest.get("seconds", {}).items()],
+        "stages": []
+        if manifest["kind"] == "reproduce"  # which has the time that passed, not work
+        else [[name, seconds] for name, seconds in manifest.get("seconds", {}).items()],
         "rounds": _rounds(storage),
         "rejected": rejected,
     }
     if kept is not None:
-        shown = kept.filter(pa.array(kept["rank"].to_numpy() > 0))
-        total = manifest.get("done", {}).get("kept", len(shown))
-        data["kept"] = _columns(shown) | {"total": max(total, len(shown))}
+        total = manifest.get("done", {}).get("kept", len(kept))
+        data["kept"] = _columns(kept) | {"total": max(total, len(kept))}
         source = (
-            candidates if candidates is not None else shown.append_column("kept", pa.array(np.ones(len(shown), bool)))
+            candidates if candidates is not None else kept.append_column("kept", pa.array(np.ones(len(kept), bool)))
         )
         data["scatter"] = _scatter(source, candidates is not None) | {"normalized": asked.get("normalize", True)}
         data["examples"] = _examples(source)
@@ -94,6 +95,8 @@ def report_data(storage: Storage, trust_code: Sequence[str] = ()) -> dict[str, A
 def _facts(manifest: dict[str, Any], rejected: int) -> list[list[str]]:
     done = manifest.get("done", {})
     facts = [["status", manifest["status"]]]
+    if manifest.get("asked", {}).get("protocol") == "paper":
+        facts.append(["protocol", "PAPER: the best test score"])
     facts += [[name, f"{done[name]:,}"] for name in ("rows", "candidates", "kept", "short") if name in done]
     facts += [["rejected", f"{rejected:,}"]] if done else []
     if best := manifest.get("best"):
@@ -119,10 +122,13 @@ def _files(storage: Storage, folder: str) -> list[str]:
     return sorted(i.path for i in infos if i.path.endswith(".parquet") and not i.base_name.startswith("."))
 
 
-def _read(storage: Storage, folder: str, limit: int, *, whole_samples: bool = False) -> pa.Table | None:
+def _read(
+    storage: Storage, folder: str, limit: int, *, whole_samples: bool = False, kept_only: bool = False
+) -> pa.Table | None:
     """Up to `limit` rows of the folder's files, from the start of each and as evenly as their sizes allow.
 
     `whole_samples`: without the last sample of a file that is not read to its end, some of whose rows are missing.
+    `kept_only`: without originals, which have no rank and stand before the others.
     """
     paths = _files(storage, folder)
     if not paths:
@@ -136,6 +142,8 @@ def _read(storage: Storage, folder: str, limit: int, *, whole_samples: bool = Fa
         with storage.filesystem.open_input_file(path) as file:
             parts, got = [], 0
             for batch in pq.ParquetFile(file).iter_batches(batch_size=min(rows, take, 16_384)):
+                if kept_only:
+                    batch = batch.filter(pa.array(batch["rank"].to_numpy() > 0))
                 parts.append(batch)
                 got += len(batch)
                 if got >= take:
@@ -184,7 +192,7 @@ def _columns(table: pa.Table) -> dict[str, Any]:
 
 
 def _scatter(table: pa.Table, with_dropped: bool) -> dict[str, Any]:
-    part = table.take(pa.array(_spread(len(table), MAX_POINTS)))
+    part = table.take(pa.array(_spread(len(table), MAX_POINTS), pa.int64()))
     return {
         "s_div": _rounded(part["s_div"]),
         "s_qua": _rounded(part["s_qua"]),

@@ -7,21 +7,26 @@ and learning-rate schedule, whatever the method.
 from __future__ import annotations
 
 import json
+import os
+import platform
+import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from epida_ray.classify import CLASSIFIERS
-from epida_ray.errors import RunError
+from epida_ray.classify import create
+from epida_ray.errors import RequestError, RunError
 from epida_ray.evaluate.data import Dataset, Split, split_dev, subset
 from epida_ray.evaluate.metrics import scores
 from epida_ray.generate import GENERATORS, propose
+from epida_ray.run import directory_digest, versions
 from epida_ray.sample import Rejected, Sample, sample_seeds
 from epida_ray.select import ScoredBatch, Selection, Selector, needs_perplexity, parse
 
@@ -32,7 +37,7 @@ Loss = Literal["sum", "original", "augmented"]
 Judge = Literal["self", "others"]
 """`self`: the classifier in training. `others`: for each half of the samples one that was trained on the other half."""
 Protocol = Literal["dev", "paper"]
-"""`dev`: the epoch that is best on a dev split, test touched once. `paper`: the best test score over all epochs."""
+"""`dev`: the epoch that is best on a dev split, test touched once. `paper`: the best test macro-F1 of all epochs."""
 
 DEPENDS_ON = (
     "generate",
@@ -40,6 +45,7 @@ DEPENDS_ON = (
     "select",
     "evaluate/trials.py",
     "evaluate/data.py",
+    "evaluate/metrics.py",
     "evaluate/perplexity.py",
     "sample.py",
 )
@@ -53,8 +59,9 @@ def code_digest() -> str:
     root = Path(__file__).parents[1]
     for name in DEPENDS_ON:
         path = root / name
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            total.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.is_file() and file.suffix != ".pyc":
+                total.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
     return total.hexdigest()
 
 
@@ -121,11 +128,54 @@ class Trial:
     measure: tuple[str, ...] = ()
     """More to measure of what was kept: `ppl`, `error-distance`, `speed`."""
 
-    def fingerprint(self, data_digest: str) -> str:
+    def fingerprint(self, data_digest: str, surroundings: Mapping[str, Any]) -> str:
         """Equal for trials that must give the same numbers; a method's name is only a name."""
         plain = asdict(replace(self, method=replace(self.method, name="")))
-        text = json.dumps([code_digest(), data_digest, plain], sort_keys=True)
+        text = json.dumps([code_digest(), data_digest, plain, surroundings], sort_keys=True, default=str)
         return blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def describe_classifier(trial: Trial, labels: Sequence[str]) -> str:
+    """What the trial's classifier says of itself, word vectors included; a RequestError where it cannot be made."""
+    classifier = _classifier(trial, labels)
+    return str(classifier.describe()) if hasattr(classifier, "describe") else trial.classifier
+
+
+def surroundings(trial: Trial, classifier: str) -> dict[str, Any]:
+    """What else the numbers depend on: libraries, word vectors, models, code of the user's; for speed, the machine.
+
+    `classifier` is what it says of itself. Of a model that is a hub's only the name is known.
+    """
+    names = [name for name in (trial.classifier, trial.method.generator) if name and ":" in name]
+    arguments = [*trial.classifier_args.values(), *trial.method.generator_args.values()]
+    contents = {name: _contents(name.partition(":")[2]) or _source(name.partition(":")[0]) for name in names}
+    contents |= {value: _contents(value) for value in arguments if isinstance(value, str)}
+    return {
+        "versions": _versions(),
+        "classifier": classifier,
+        "contents": {name: found for name, found in contents.items() if found},
+        "machine": [platform.node(), os.cpu_count()] if "speed" in trial.measure else None,
+    }
+
+
+_versions = cache(versions)
+
+
+@cache
+def _contents(place: str) -> str | None:
+    """A digest of the file or folder that this may be the path of."""
+    try:
+        path = Path(place)
+        return directory_digest(path) if path.is_dir() else sha256(path.read_bytes()).hexdigest()
+    except (OSError, ValueError):
+        return None
+
+
+@cache
+def _source(module: str) -> str | None:
+    """A digest of the code of MODULE:CLASS."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return _contents(file) if file else None
 
 
 IN_HISTORY = ("s_div", "s_qua", "flips", "mirror", "extreme", "rejected")
@@ -147,6 +197,25 @@ class Kept(NamedTuple):
     seconds: dict[str, float]
 
 
+def split_trial(trial: Trial, data: Dataset) -> tuple[Split, Split]:
+    """(what to learn from, what to choose the epoch on); the paper's protocol learns from all and chooses on test."""
+    part = data.train.take(subset(data.train.labels, trial.size, trial.seed))
+    if trial.protocol == "paper":
+        return part, data.test
+    if trial.use_dev_split:
+        if data.dev is None:
+            raise RequestError(f"this experiment chooses on a data set's own dev split, and {trial.dataset} has none")
+        size = trial.size if not trial.size.isdecimal() else str(min(int(trial.size), len(data.dev)))
+        return part, data.dev.take(subset(data.dev.labels, size, trial.seed))
+    train_rows, dev_rows = split_dev(part.labels, trial.dev_share, trial.seed)
+    if not len(dev_rows):
+        raise RequestError(
+            f"{trial.dataset} {trial.size} has one row of a class at most: none is left to choose the epoch by; "
+            "take more rows"
+        )
+    return part.take(train_rows), part.take(dev_rows)
+
+
 def run_trial(trial: Trial, data: Dataset, oracle: dict[str, NDArray[Any]] | None = None) -> dict[str, Any]:
     """Train as the trial says and score the test set.
 
@@ -155,21 +224,14 @@ def run_trial(trial: Trial, data: Dataset, oracle: dict[str, NDArray[Any]] | Non
     started = time.perf_counter()
     if trial.clean:
         data = data.cleaned()
-    part = data.train.take(subset(data.train.labels, trial.size, trial.seed))
-    if trial.use_dev_split and data.dev is not None:
-        train, dev = part, data.dev.take(subset(data.dev.labels, trial.size, trial.seed))
-    else:
-        train_rows, dev_rows = split_dev(part.labels, trial.dev_share, trial.seed)
-        train, dev = part.take(train_rows), part.take(dev_rows)
-    if trial.protocol == "paper":
-        train = part
+    train, dev = split_trial(trial, data)
     learner = _learner(trial, data, train)
     method = trial.method
     source = _Source(method, train, data, trial.seed)
     first, rounds = trial.budget.epochs(len(train))
     if method.judge == "others":
         source.judges = _halves(trial, data, train)
-    best = _Best(learner, dev if trial.protocol == "dev" else data.test, after=first)
+    best = _Best(learner, dev, after=first if trial.protocol == "dev" else 0)
     history: list[dict[str, Any]] = []
     kept: Kept | None = None
 
@@ -202,8 +264,8 @@ def run_trial(trial: Trial, data: Dataset, oracle: dict[str, NDArray[Any]] | Non
     return out | {"seconds": time.perf_counter() - started}
 
 
-def _classifier(trial: Trial, data: Dataset) -> Any:
-    return CLASSIFIERS.create(trial.classifier, labels=data.labels, **({"seed": trial.seed} | trial.classifier_args))
+def _classifier(trial: Trial, labels: Sequence[str]) -> Any:
+    return create(trial.classifier, labels, **({"seed": trial.seed} | trial.classifier_args))
 
 
 def _learner(trial: Trial, data: Dataset, train: Split) -> TorchLearner | FittedLearner:
@@ -213,13 +275,15 @@ def _learner(trial: Trial, data: Dataset, train: Split) -> TorchLearner | Fitted
     budget = trial.budget
     options = TrainingOptions(seed=trial.seed, batch_size=budget.batch_size, learning_rate=budget.learning_rate)
     first, rounds = budget.epochs(len(train))
-    return make_learner(_classifier(trial, data), train.texts, train.labels, options, first + sum(rounds))
+    return make_learner(_classifier(trial, data.labels), train.texts, train.labels, options, first + sum(rounds))
 
 
 def _halves(trial: Trial, data: Dataset, train: Split) -> list[tuple[Any, NDArray[np.bool_]]]:
     """Classifiers pre-trained on one half of the samples each, and the other half, which they judge."""
     judges = []
     parts = split_dev(train.labels, 0.5, trial.seed)
+    if not all(map(len, parts)):
+        raise RequestError(f"{trial.dataset} {trial.size} has too few rows for judges that have not seen them")
     for mine, others in (parts, parts[::-1]):
         half = train.take(others)
         learner = _learner(trial, data, half)
@@ -234,7 +298,7 @@ def train_oracle(data: Dataset, trial: Trial) -> dict[str, NDArray[Any]]:
 
     if trial.clean:
         data = data.cleaned()
-    classifier = _classifier(replace(trial, seed=0), data)
+    classifier = _classifier(replace(trial, seed=0), data.labels)
     fit(
         classifier,
         data.train.texts,
@@ -248,7 +312,8 @@ def train_oracle(data: Dataset, trial: Trial) -> dict[str, NDArray[Any]]:
 class _Best:
     """Trains, and remembers the weights of the epoch that is best by macro-F1, then by loss.
 
-    The first `after` epochs, in which methods with pre-training are alike, are not among those to choose from.
+    The first `after` epochs, in which methods with pre-training are alike, are not among those to choose from. Of a
+    classifier that is fitted in one go the last fit is taken: one method has one of them, another has many.
     """
 
     def __init__(self, learner: TorchLearner | FittedLearner, judge: Split, after: int) -> None:
@@ -258,6 +323,7 @@ class _Best:
         self.score, self.epoch, self._epochs = 0.0, 0, 0
 
     def train(self, epochs: int, kept: list[list[str]] | None = None, loss: Loss = "original") -> None:
+        from epida_ray.classify.learning import FittedLearner
         from epida_ray.classify.training import dev_score
 
         for last in self._learner.epochs(kept, loss, epochs):
@@ -266,7 +332,7 @@ class _Best:
                 continue
             found = dev_score(self._learner.classifier, self._judge.texts, self._judge.labels)
             key = (found.macro_f1, -found.loss)
-            if self._key is None or key > self._key:
+            if self._key is None or key > self._key or isinstance(self._learner, FittedLearner):
                 self._key, self.score, self.epoch = key, found.macro_f1, self._epochs
                 self.weights = self._learner.classifier.state()
 
@@ -379,7 +445,7 @@ def _measure(
         rows = np.random.default_rng(trial.seed).permutation(len(texts))[:10_000]
         out["ppl"] = float(np.mean(LanguageModel.estimate(data.train.texts)([texts[i] for i in rows])))
     if "error-distance" in trial.measure:
-        judge = _classifier(trial, data)
+        judge = _classifier(trial, data.labels)
         judge.load_state(oracle if oracle is not None else train_oracle(data, trial))
         true_label = judge.predict_proba(texts).argmax(axis=1) == train.labels[owner]
         before, after = judge.embed(train.texts), judge.embed(texts)

@@ -44,6 +44,8 @@ def run_demo(output: str) -> None:
     target = Path(output)
     if (target / "run" / "manifest.json").exists():
         raise RequestError(f"{output} holds an earlier demo; delete it or choose another --output")
+    if target.is_dir() and any(target.iterdir()):
+        raise RequestError(f"{output} is not empty; choose another --output")
     target.mkdir(parents=True, exist_ok=True)
     _write_csv(target / "labelled.csv", data, rows)
     (target / "test.csv").write_bytes((folder / "support_desk_test.csv").read_bytes())

@@ -17,7 +17,15 @@ from epida_ray.errors import EpidaError, RequestError, RunError
 from epida_ray.evaluate.data import Dataset, load_dataset
 from epida_ray.evaluate.experiments import Options, find
 from epida_ray.evaluate.tables import Row, write_results
-from epida_ray.evaluate.trials import Trial, run_trial, train_oracle
+from epida_ray.evaluate.trials import (
+    Trial,
+    describe_classifier,
+    run_trial,
+    split_trial,
+    surroundings,
+    train_oracle,
+)
+from epida_ray.generate import GENERATORS
 from epida_ray.progress import Reporter, printable
 from epida_ray.run import versions
 from epida_ray.storage import Storage, below
@@ -48,19 +56,31 @@ def reproduce(
     options = options or Options()
     reporter = reporter or Reporter(quiet=True)
     experiment = find(name)
+    for generator in options.generators:
+        GENERATORS.find(generator)
     trials = experiment.trials(options)
     started = time.time()
     data = {n: load_dataset(n, data_dir) for n in dict.fromkeys(t.dataset for t in trials)}
+    for note in (note for d in data.values() for note in d.notes):
+        reporter.say(note)
+    for trial in {(t.dataset, t.size, t.seed): t for t in trials}.values():
+        split_trial(trial, data[trial.dataset])
     digests = {n: d.digest() for n, d in data.items()}
     storage = Storage(output)
-    keys = [t.fingerprint(digests[t.dataset]) for t in trials]
+    about = describe_classifier(trials[0], data[trials[0].dataset].labels)
+    around = [surroundings(t, about) for t in trials]
+    keys = [t.fingerprint(digests[t.dataset], a) for t, a in zip(trials, around, strict=True)]
+    provenance = {
+        k: {"trial": asdict(t), "data": digests[t.dataset], "surroundings": a}
+        for k, t, a in zip(keys, trials, around, strict=True)
+    }
     have = storage.names("trials")
     missing = {k: t for k, t in zip(keys, trials, strict=True) if f"{k}.json" not in have}
     reporter.say(f"{name}: {len(trials)} trials, {len(missing)} to run")
     failures: dict[str, str] = {}
     if missing:
         with connected(address, reporter):
-            _run(name, missing, data, storage, reporter, failures, stall_timeout)
+            _run(name, missing, provenance, data, storage, reporter, failures, stall_timeout)
     rows = [
         Row(trial, json.loads(storage.read(f"trials/{key}.json")))
         for key, trial in zip(keys, trials, strict=True)
@@ -74,10 +94,12 @@ def reproduce(
         for k, t in zip(keys, trials, strict=True)
         if k in failures
     }
-    write_results(experiment, rows, storage, left_out)
+    asked = json.loads(json.dumps(asdict(options) | {"data_dir": str(data_dir)}, default=str))
+    _make_room(storage, name, asked, reporter)
+    write_results(experiment, rows, storage, left_out, options, about, [n for d in data.values() for n in d.notes])
     manifest = {
         "format": 1, "kind": "reproduce", "status": "finished", "experiment": name, "title": experiment.title,
-        "asked": asdict(options) | {"data_dir": str(data_dir)}, "command": sys.argv, "versions": versions(),
+        "asked": asked, "command": sys.argv, "versions": versions(), "classifier": about,
         "data": digests, "trials": len(trials), "failed": left_out,
         "seconds": {"wall": round(time.time() - started, 1)},
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
@@ -86,9 +108,22 @@ def reproduce(
     return below(output, name)
 
 
+def _make_room(storage: Storage, name: str, asked: dict[str, Any], reporter: Reporter) -> None:
+    """Say so when a table of other options is there, and take away the report of what is replaced."""
+    if storage.exists(f"{name}/manifest.json"):
+        before = json.loads(storage.read(f"{name}/manifest.json")).get("asked", {})
+        if other := sorted(key for key in before.keys() | asked.keys() if before.get(key) != asked.get(key)):
+            reporter.warn(
+                f"replaces the table in {below(storage.location, name)}, which was made with other options "
+                f"({', '.join(other)}); its trials are kept, so its command gives it back in a moment"
+            )
+    if storage.exists(f"{name}/report.html"):
+        storage.remove(f"{name}/report.html")
+
+
 def _run(
-    name: str, missing: dict[str, Trial], data: dict[str, Dataset], storage: Storage, reporter: Reporter,
-    failures: dict[str, str], stall_timeout: float,
+    name: str, missing: dict[str, Trial], provenance: dict[str, dict[str, Any]], data: dict[str, Dataset],
+    storage: Storage, reporter: Reporter, failures: dict[str, str], stall_timeout: float,
 ) -> None:  # fmt: skip
     cpus = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
     if cpus < 1:
@@ -126,7 +161,8 @@ def _run(
                     failures[key] = printable(result["failed"], 300)
                     reporter.warn(f"{missing[key].method.name}: {failures[key]}")
                 else:
-                    storage.write(f"trials/{key}.json", json.dumps(result).encode())
+                    kept = result | {"of": provenance[key]}
+                    storage.write(f"trials/{key}.json", json.dumps(kept, default=str).encode())
                 done += 1
                 tracker.update(done)
 

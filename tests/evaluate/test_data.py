@@ -94,6 +94,29 @@ def test_a_hub_data_set():
     assert data.labels == ("no", "yes") and len(data.dev) == 2
     with pytest.raises(RequestError, match="no column 'sentence'"):
         from_hub("mine", splits, text_column="sentence")
+    withheld = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [-1, -1]}, features=splits["test"].features)
+    with pytest.raises(RequestError, match="test split has rows without a label"):
+        from_hub("mine", {**splits, "test": withheld})
+    empty = datasets.Dataset.from_dict({"text": ["a", None], "label": [0, 1]}, features=splits["test"].features)
+    with pytest.raises(RequestError, match="test split has rows without a text"):
+        from_hub("mine", {**splits, "test": empty})
+
+
+def test_rows_that_cannot_be_used_and_texts_in_two_splits_are_told(tmp_path):
+    def write(split, texts):
+        path = tmp_path / f"{split}.csv"
+        path.write_text("text,label\n" + "".join(f"{t},{i % 2}\n" for i, t in enumerate(texts)))
+        return path
+
+    files = {"train": write("train", "abcdefghij"), "test": write("test", ["", "a", "x", "y", "z", "q"])}
+    data = load_files("mine", files)
+    assert data.notes == (
+        "mine: 1 of the 6 rows of test.csv cannot be used: the text is empty.",
+        "mine: 1 of the 5 texts to test on are among those to learn from.",
+    )
+    files["test"] = write("test", ["", "", "x", "y"])
+    with pytest.raises(RequestError, match="2 of the 4 rows of test.csv cannot be used"):
+        load_files("mine", files)
 
 
 @pytest.mark.skipif("EPIDA_DATA" not in os.environ, reason="EPIDA_DATA names no directory with the real data sets")

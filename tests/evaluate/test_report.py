@@ -139,6 +139,23 @@ def test_without_candidates_the_kept_are_shown(tmp_path):
     assert all(c["kept"] for e in data["examples"] for c in e["candidates"])
 
 
+def test_originals_are_not_among_the_kept(tmp_path, monkeypatch):
+    """With --with-originals they stand before them in each file; a page of few rows must not be all originals."""
+    run = write_run(tmp_path, 200, candidates=False)
+    paths = sorted((run / "augmented").iterdir())
+    kept = [pq.read_table(path) for path in paths]
+    place = kept[0].column_names.index("rank")
+    originals = [table.set_column(place, "rank", pa.array([0] * len(table))) for table in kept]
+    for path, *both in zip(paths, originals, kept, strict=True):
+        pq.write_table(pa.concat_tables(both), path)
+    monkeypatch.setattr("epida_ray.evaluate.report.MAX_ROWS", 100)
+    data = report_data(Storage(str(run)))
+    assert len(data["kept"]["text"]) == 100 and len(data["scatter"]["s_div"]) == 100
+    for path, table in zip(paths, originals, strict=True):
+        pq.write_table(table, path)
+    assert report_data(Storage(str(run)))["scatter"]["s_div"] == []
+
+
 def test_nothing_of_a_text_can_end_the_script_element(tmp_path):
     write_report(str(write_run(tmp_path / "run", 3)))
     page = (tmp_path / "run" / "report.html").read_text()
@@ -278,7 +295,7 @@ def test_the_page_is_valid_without_any_data_section(browser, tmp_path):
 def test_an_experiment_in_a_browser(browser, tmp_path):
     folder = tmp_path / "combine"
     rows = [
-        Row(t, {"macro_f1": 0.5 + t.seed / 100, "accuracy": 0.5, "epoch": 3})
+        Row(t, {"macro_f1": 0.5 + t.seed / 100, "accuracy": 0.5} | ({"flips": 0.1} if t.method.generator else {}))
         for t in EXPERIMENTS["combine"].trials(Options())
     ]
     write_results(EXPERIMENTS["combine"], rows, Storage(str(tmp_path)), {"<b>x</b>": "no model"})
@@ -291,4 +308,10 @@ def test_an_experiment_in_a_browser(browser, tmp_path):
     assert "(paper 0.740)" in browser.find_element("css selector", "#result").text
     assert "<b>x</b> was left out" in browser.find_element("css selector", "#result").text
     assert len(cells(browser, "trials-table", 0)) == len(rows)
+    heads = [b.text for b in browser.find_elements("css selector", "#trials-table th button")]
+    flips = heads.index("flips")
+    for _ in range(2):  # up or down, what was not measured is blank and comes last
+        browser.find_elements("css selector", "#trials-table th button")[flips].click()
+        shown = cells(browser, "trials-table", flips)
+        assert shown[-10:] == [""] * 10 and all(shown[:-10])
     assert [e for e in browser.get_log("browser") if e["level"] == "SEVERE"] == []

@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from epida_ray.evaluate.experiments import EXPERIMENTS, Options
-from epida_ray.evaluate.tables import Results, Row, csv_text, dot_plot, line_plot, markdown, paired_difference
+from epida_ray.evaluate.tables import (
+    Results,
+    Row,
+    csv_text,
+    dot_plot,
+    line_plot,
+    markdown,
+    paired_difference,
+    write_results,
+)
+from epida_ray.storage import Storage
 
 
 def rows_of(name, score=lambda trial: 0.5, **options):
@@ -19,8 +29,8 @@ def test_a_difference_inside_the_noise_is_called_that():
     assert paired_difference(noise, -noise).verdict == "inside the noise"
     steady = paired_difference([0.6, 0.7, 0.65, 0.72, 0.61], [0.5, 0.61, 0.56, 0.6, 0.5])
     assert steady.verdict == "better" and steady.low < steady.mean < steady.high
-    assert paired_difference([0.1, 0.2, 0.1, 0.2], [0.5, 0.5, 0.5, 0.5]).verdict == "worse"
-    assert paired_difference([0.9, 0.9], [0.1, 0.1]).verdict == "too few seeds to tell"
+    assert paired_difference([0.1, 0.2, 0.1, 0.2, 0.1], [0.5] * 5).verdict == "worse"
+    assert paired_difference([0.9] * 4, [0.1] * 4).verdict == "too few seeds to tell"
 
 
 def test_pairs_are_by_seed_whatever_the_order():
@@ -38,6 +48,30 @@ def test_the_table_stands_beside_the_papers_numbers():
     assert "PAPER PROTOCOL" not in text
     rows = rows_of("ablation", columns=(("trec", "1%"),), protocol="paper")
     assert "PAPER PROTOCOL" in markdown(Results(EXPERIMENTS["ablation"], rows), rows[0].trial, {})
+
+
+def test_the_table_says_how_it_was_made():
+    columns = (("trec", "1%"),)
+    options = Options(quick=True, clean=True, classifier_args={"vectors": "hashed"}, columns=columns, seeds=(0,))
+    rows = rows_of("k", quick=True, clean=True, columns=columns, seeds=(0,))
+    text = markdown(Results(EXPERIMENTS["k"], rows), rows[0].trial, {}, options, "CNN over hashed vectors", ["a note"])
+    assert "Classifier: CNN over hashed vectors. Seeds 0:" in text and "About 60 steps of 16" in text
+    assert "--quick" in text and "--clean; --classifier-arg vectors=hashed" in text and "- a note" in text
+    assert "| none | 0.500 |" in text  # one seed has no spread
+    rows = rows_of("sst")
+    assert "own dev split" in markdown(Results(EXPERIMENTS["sst"], rows[:-1]), rows[0].trial, {})
+    assert "(4 of 5 seeds)" in markdown(Results(EXPERIMENTS["sst"], rows[:-1]), rows[0].trial, {})
+
+
+def test_plots_say_which_protocol(tmp_path):
+    for name in ("k", "saturation"):
+        rows = rows_of(name, protocol="paper")
+        write_results(EXPERIMENTS[name], rows, Storage(str(tmp_path)), {})
+        assert "PAPER PROTOCOL" in (tmp_path / name / "plot.svg").read_text()
+    assert "dashed" in (tmp_path / "saturation" / "plot.svg").read_text()
+    rows = rows_of("saturation", columns=(("trec", "1%"), ("irony", "10%")))
+    write_results(EXPERIMENTS["saturation"], rows, Storage(str(tmp_path)), {})
+    assert "dashed" not in (tmp_path / "saturation" / "plot.svg").read_text()  # no line from one data set to another
 
 
 def test_each_generator_is_compared_with_its_own_chance():

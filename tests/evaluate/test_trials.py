@@ -9,7 +9,19 @@ from epida_ray.classify import CLASSIFIERS
 from epida_ray.errors import RequestError, RunError
 from epida_ray.evaluate.data import Dataset, Split, load_directory
 from epida_ray.evaluate.experiments import EXPERIMENTS, Options, ablation_rows, find, make_options
-from epida_ray.evaluate.trials import NONE, Budget, Method, Trial, _halves, _measure, _mirror, _Source, run_trial
+from epida_ray.evaluate.trials import (
+    NONE,
+    Budget,
+    Method,
+    Trial,
+    _halves,
+    _measure,
+    _mirror,
+    _Source,
+    describe_classifier,
+    run_trial,
+    surroundings,
+)
 from epida_ray.select import Selection
 
 WORDS = {"food": "bread soup apple cake rice bean salt cheese", "sport": "goal team ball race match coach run score"}
@@ -81,15 +93,49 @@ def test_every_step_budget_is_the_same_for_all_methods():
 
 def test_fingerprints_tell_trials_apart_but_not_names():
     trial = Trial("toy", "1%", 0, Method("a"))
-    assert trial.fingerprint("x") == replace(trial, method=Method("b")).fingerprint("x")
+
+    def key(trial, data="x", around="cnn"):
+        return trial.fingerprint(data, surroundings(trial, around))
+
+    assert key(trial) == key(replace(trial, method=Method("b")))
     others = [
-        trial.fingerprint("y"),
-        replace(trial, seed=1).fingerprint("x"),
-        replace(trial, method=Method("a", k=2)).fingerprint("x"),
-        replace(trial, protocol="paper").fingerprint("x"),
-        replace(trial, budget=QUICK).fingerprint("x"),
+        key(trial, data="y"),
+        key(trial, around="cnn over other vectors"),
+        key(replace(trial, seed=1)),
+        key(replace(trial, method=Method("a", k=2))),
+        key(replace(trial, protocol="paper")),
+        key(replace(trial, budget=QUICK)),
     ]
-    assert len({trial.fingerprint("x"), *others}) == 6
+    assert len({key(trial), *others}) == 7
+
+
+def test_what_the_numbers_depend_on_is_in_the_fingerprint(data, tmp_path):
+    trial = Trial("toy", "1%", 0, Method("a", generator="json:JSONDecoder"))
+    plain, hashed = (
+        describe_classifier(replace(trial, classifier_args=a), data.labels) for a in ({}, {"vectors": "hashed:7"})
+    )
+    assert plain != hashed and "7-d" in hashed
+    around = surroundings(trial, plain)
+    assert "torch" in around["versions"] and around["machine"] is None
+    assert list(around["contents"]) == ["json:JSONDecoder"]
+    assert surroundings(replace(trial, measure=("speed",)), plain)["machine"]
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("1")
+    assert surroundings(replace(trial, classifier=f"transformer:{model}"), "")["contents"][f"transformer:{model}"]
+    assert surroundings(replace(trial, classifier_args={"vectors": str(model)}), "")["contents"][str(model)]
+
+
+@pytest.mark.parametrize("size", ["1 per class", "2"])
+def test_without_rows_to_choose_on_there_is_no_trial(data, size):
+    trial = Trial("toy", size, 0, NONE, budget=QUICK)
+    with pytest.raises(RequestError, match="none is left to choose the epoch by"):
+        run_trial(trial, data)
+    assert run_trial(replace(trial, protocol="paper"), data)["rows"] == 2
+    with pytest.raises(RequestError, match="too few rows for judges"):
+        run_trial(replace(trial, method=Method("o", judge="others"), protocol="paper"), data)
+    with pytest.raises(RequestError, match="own dev split, and toy has none"):
+        run_trial(replace(trial, use_dev_split=True), data)
 
 
 def test_a_generator_that_makes_nothing_fails_the_trial(data):
@@ -163,6 +209,8 @@ def test_classifiers_that_are_fitted_in_one_go(data, name):
         pytest.skip(f"there is no classifier {name} here")
     result = run_trial(Trial("toy", "50%", 0, Method("epida"), name, budget=QUICK), data)
     assert result["macro_f1"] > 0.5
+    first, rounds = QUICK.epochs(result["rows"])
+    assert result["epoch"] == first + sum(rounds)  # the last fit: other methods have only one to choose from
 
 
 def test_mirror_is_the_median_correlation_within_samples():

@@ -2,12 +2,14 @@ import csv
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from epida_ray.errors import RequestError, RunError
 from epida_ray.evaluate.experiments import EXPERIMENTS, Options
+from epida_ray.progress import Reporter
 from epida_ray.storage import Storage
 from epida_ray.stream import experiments
 from epida_ray.stream.experiments import reproduce
@@ -68,11 +70,28 @@ def test_trials_are_kept_and_shared_between_experiments(tmp_path, local_ray):
 
 
 def test_a_method_that_cannot_run_is_left_out_and_named(tmp_path, local_ray):
-    options = Options(quick=True, columns=(("toy", "100%"),), generators=("eda", "nothing"))
+    options = Options(quick=True, columns=(("toy", "100%"),), generators=("eda", "masked-lm"))
     folder = Path(reproduce("generality", write_corpus(tmp_path / "data"), str(tmp_path / "out"), options))
     text = (folder / "table.md").read_text()
-    assert "random nothing was left out: there is no generator 'nothing'" in text and "| EPiDA with EDA |" in text
-    assert set(json.loads((folder / "manifest.json").read_text())["failed"]) == {"random nothing", "EPiDA with nothing"}
+    assert "random masked-lm was left out: " in text and "| EPiDA with EDA |" in text
+    failed = json.loads((folder / "manifest.json").read_text())["failed"]
+    assert set(failed) == {"random masked-lm", "EPiDA with masked-lm"}
+
+
+def test_a_table_of_other_options_is_replaced_aloud_and_comes_back(tmp_path, local_ray, capsys):
+    data, out = write_corpus(tmp_path / "data"), str(tmp_path / "out")
+    folder = Path(reproduce("normalization", data, out, TOY))
+    table = (folder / "table.md").read_text()
+    (folder / "report.html").write_text("of the first")
+    assert "Classifier: CNN" in table and "--quick" in table
+    trial = json.loads(next((tmp_path / "out" / "trials").iterdir()).read_text())
+    assert trial["of"]["trial"]["dataset"] == "toy" and "torch" in trial["of"]["surroundings"]["versions"]
+    other = replace(TOY, classifier_args={"vectors": "hashed"})
+    reproduce("normalization", data, out, other, reporter=Reporter())
+    assert "was made with other options (classifier_args)" in " ".join(capsys.readouterr().err.split())
+    assert "hashed" in (folder / "table.md").read_text() and not (folder / "report.html").exists()
+    reproduce("normalization", data, out, TOY)
+    assert (folder / "table.md").read_text() == table
 
 
 class Broken:
@@ -112,5 +131,11 @@ def test_what_cannot_start_is_said(tmp_path, local_ray):
     with pytest.raises(RequestError, match="no train and test file"):
         reproduce("k", str(tmp_path), str(tmp_path))
     options = Options(quick=True, columns=(("toy", "100%"),), classifier="nothing")
-    with pytest.raises(RunError, match="there is no classifier"):
-        reproduce("k", write_corpus(tmp_path / "data"), str(tmp_path / "out"), options)
+    data, out = write_corpus(tmp_path / "data"), str(tmp_path / "out")
+    with pytest.raises(RequestError, match="there is no classifier"):
+        reproduce("k", data, out, options)
+    with pytest.raises(RequestError, match="there is no generator 'nothing'"):
+        reproduce("generality", data, out, replace(TOY, generators=("nothing",)))
+    for size, reason in (("0%", "a subset is"), ("1 per class", "none is left to choose the epoch by")):
+        with pytest.raises(RequestError, match=reason):
+            reproduce("k", data, out, replace(TOY, columns=(("toy", size),)))
