@@ -10,5 +10,5 @@ import sys
 from epida_ray.cli import main
 
 if __name__ == "__main__":
-    sys.argv.insert(1, "augment")
+    sys.argv[:1] = ["epida", "augment"]
     main()
