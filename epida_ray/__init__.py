@@ -4,10 +4,22 @@
 arrays alone, with no Ray running.
 """
 
+from epida_ray import classify
 from epida_ray.api import augment, train
 from epida_ray.errors import EpidaError, RequestError, RunError
 from epida_ray.sample import Candidates, Rejected, Sample
 from epida_ray.select import select
 
 __version__ = "0.1.0"
-__all__ = ["Candidates", "EpidaError", "Rejected", "RequestError", "RunError", "Sample", "augment", "select", "train"]
+__all__ = [
+    "Candidates",
+    "EpidaError",
+    "Rejected",
+    "RequestError",
+    "RunError",
+    "Sample",
+    "augment",
+    "classify",
+    "select",
+    "train",
+]

@@ -73,7 +73,10 @@ def _tables(data: Any) -> Iterator[pa.Table]:
     elif hasattr(data, "with_format") and hasattr(data, "column_names"):
         yield data.with_format("arrow")[:]
     elif hasattr(data, "to_dict") and hasattr(data, "columns"):
-        yield pa.Table.from_pandas(data, preserve_index=False)
+        try:
+            yield pa.Table.from_pandas(data, preserve_index=False)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise RequestError(f"the table has values of several types in one column: {error.args[-1]}") from error
     else:
         raise RequestError(
             f"data of type {type(data).__name__} is not understood; give a path, a pandas DataFrame, an Arrow table, "

@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 
 from epida_ray.config import AugmentConfig, MethodConfig, TrainConfig, flag, make_config, read_config
 from epida_ray.errors import EpidaError, RequestError
-from epida_ray.progress import MESSAGE, Reporter, plain_console, printable
+from epida_ray.progress import MESSAGE, Reporter, best_round, plain_console, printable
 
 app = typer.Typer(
     name="epida",
@@ -28,6 +28,24 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from epida_ray import __version__
+
+        typer.echo(f"epida {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
 
 PANELS = {
     "Input": ("text_column", "label_column", "id_column", "encoding", "labels"),
@@ -139,8 +157,7 @@ def _values(given: dict[str, Any], config: str | None, metavar: str) -> dict[str
         values["labels"] = tuple(label.strip() for label in values["labels"].split(",") if label.strip())
     for name in [n for n in values if n.endswith("_args")]:
         values[name] = dict(_key_value(pair) for pair in values[name])
-    file_values = read_config(config) if config else {}
-    values = file_values | values
+    values = _file_values(config, metavar) | values
     if isinstance(values.get("protect"), str):
         try:
             lines = Path(values["protect"]).read_text(encoding="utf-8").splitlines()
@@ -153,6 +170,22 @@ def _values(given: dict[str, Any], config: str | None, metavar: str) -> dict[str
         raise RequestError(f"{metavar} is missing: a file, a directory or a pattern with labelled texts")
     if not values.get("output"):
         raise RequestError("--output DIR is missing: where should the results go?")
+    return values
+
+
+def _file_values(config: str | None, metavar: str) -> dict[str, Any]:
+    """Of a file, by the names that the command line has; `generator-arg` may be a list of KEY=VALUE or a mapping."""
+    values = read_config(config) if config else {}
+    for name in ("generator_arg", "classifier_arg"):
+        if name in values:
+            values[f"{name}s"] = values.pop(name)
+        given = values.get(f"{name}s")
+        if isinstance(given, list):
+            values[f"{name}s"] = dict(_key_value(str(pair)) for pair in given)
+    if "one_time" in values:
+        values["online"] = not values.pop("one_time")
+    if metavar == "TRAIN" and "train" in values:
+        values["input"] = values.pop("train")
     return values
 
 
@@ -251,6 +284,23 @@ def evaluate(
 
 
 @app.command()
+def predict(
+    model: Annotated[str, typer.Argument(metavar="MODEL_DIR", help="Directory of a saved model, such as DIR/model.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Parquet, CSV, TSV or JSONL; labels are not needed.")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="OUT", help="A file of the same format.")],
+    text_column: Annotated[str, typer.Option(help="Column with the text.")] = "text",
+    encoding: Annotated[str, typer.Option(help="Encoding of CSV, TSV and JSONL files.")] = "utf-8",
+    trust_code: TrustCode = None,
+) -> None:
+    """What a model says of each text: the rows of FILE with the columns `predicted` and `confidence`."""
+    from epida_ray.predict import predict as predict_file
+
+    found = predict_file(model, file, output, text_column, encoding, trust_code or (), Reporter())
+    missing = f"; {found.without:,} without a text have no prediction" if found.without else ""
+    typer.echo(f"{found.rows:,} rows: {output}{missing}")
+
+
+@app.command()
 def preview(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to rewrite.")],
     generator: Annotated[str, typer.Option(help="What rewrites it; see `epida list generators`.")] = "eda",
@@ -328,19 +378,21 @@ def doctor(
 @app.command()
 def status(directory: Annotated[str, typer.Argument(metavar="DIR", help="Directory of a run.")]) -> None:
     """How far a run is, while it runs and after."""
-    from epida_ray.run import read_manifest
+    from epida_ray.run import read_manifest, status_of
     from epida_ray.storage import Storage
     from epida_ray.stream.offline import summary
 
     manifest = read_manifest(Storage(directory))
-    lines = [f"{manifest['kind']}: {manifest['status']}, started {manifest['started']}"]
+    status = status_of(manifest)
+    gone = " (its process is gone; run its command again to resume)" if status != manifest["status"] else ""
+    lines = [f"{manifest['kind']}: {status}{gone}, started {manifest['started']}"]
     if problem := manifest.get("problem"):
         lines.append(f"refused: {problem}")
     if manifest["kind"] == "train":
         rounds = max(0, manifest.get("rounds_done", 0) - 1)  # the first is the pre-training
         lines.append(f"{rounds:,} of {manifest['asked']['rounds']:,} rounds")
         if best := manifest.get("best"):
-            lines.append(f"best round {best['round']}: dev macro-F1 {best['macro_f1']:.4f}")
+            lines.append(best_round(best["round"], best["macro_f1"]))
         if test := manifest.get("test"):
             lines.append(
                 f"test: accuracy {test['accuracy']:.4f}, macro-F1 {test['macro_f1']:.4f} on {test['rows']:,} rows"
@@ -389,6 +441,8 @@ def reproduce(
         list[str] | None,
         typer.Option(metavar="DATASET:SIZE", help="Such as trec:1%, mine:60 or hub:ag_news:60. May be repeated."),
     ] = None,
+    text_column: Annotated[str, typer.Option(help="Column with the text.")] = "text",
+    label_column: Annotated[str | None, typer.Option(help="Column with the label; else label_name or label.")] = None,
     clean: Annotated[bool, typer.Option(help="Clean the texts as the paper does.")] = False,
     steps: Annotated[int | None, typer.Option(help="Steps of training; by default the classifier's.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="By default the classifier's.")] = None,
@@ -413,6 +467,7 @@ def reproduce(
     options = make_options(
         seeds=seeds, quick=quick, full=full, protocol=protocol, classifier=classifier, generators=generator or (),
         settings=setting or (), clean=clean, steps=steps, learning_rate=learning_rate,
+        text_column=text_column, label_column=label_column,
         classifier_args=dict(_key_value(pair) for pair in classifier_arg or ()),
         generator_args=dict(_key_value(pair) for pair in generator_arg or ()),
     )  # fmt: skip
@@ -455,8 +510,9 @@ _USAGE_ERRORS = typer.BadParameter.__mro__[1:3]
 
 def fail(message: str, status: int) -> NoReturn:
     print(printable(f"epida: {message}", MESSAGE), file=sys.stderr)
-    if any(thread.name.startswith("StreamingExecutor") for thread in threading.enumerate()):
-        # A thread of Ray Data that lives on after its Ray may crash the interpreter while it ends.
+    if any(thread.name.startswith(("StreamingExecutor", "epida-train")) for thread in threading.enumerate()):
+        # A thread of Ray Data that outlives its Ray, or one that is in the middle of a step of torch's, may crash the
+        # interpreter while it ends.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)

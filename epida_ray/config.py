@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
@@ -175,7 +176,9 @@ def make_config(kind: type[C], values: dict[str, Any]) -> C:
         name = flag(str(first["loc"][0])) if first["loc"] else ""
         message = first["msg"].removeprefix("Value error, ")
         if first["type"] == "extra_forbidden":
-            message = f"no such option; there are {', '.join(kind.model_fields)}"
+            near = get_close_matches(str(first["loc"][0]), kind.model_fields, 1)
+            known = ", ".join(flag(field).lstrip("-") for field in kind.model_fields)
+            message = f"no such option; did you mean {flag(near[0])}?" if near else f"no such option; there are {known}"
         raise RequestError(f"{name}: {message}" if name else message) from error
 
 

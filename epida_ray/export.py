@@ -16,7 +16,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from epida_ray.errors import RequestError, RunError
-from epida_ray.run import read_manifest
+from epida_ray.run import read_manifest, status_of
 from epida_ray.storage import Storage, open_filesystem
 
 FORMULA = r"^([=+\-@\t\r\n＝＋－＠])"
@@ -33,7 +33,7 @@ def export(directory: str, file: str, neutralize_formulas: bool = False) -> int:
     if suffix not in (*DELIMITERS, ".jsonl"):
         raise RequestError(f"{file} should end in .csv, .tsv or .jsonl")
     run = Storage(directory)
-    status = read_manifest(run)["status"]
+    status = status_of(read_manifest(run))
     if status != "finished":
         raise RequestError(f"the run in {directory} is {status}, not finished; run its command again first")
     filesystem, path = open_filesystem(file)
@@ -41,7 +41,7 @@ def export(directory: str, file: str, neutralize_formulas: bool = False) -> int:
         raise RequestError(f"{file} exists already; choose another name")
     rows = 0
     try:
-        with _whole(filesystem, path) as sink:
+        with whole_file(filesystem, path) as sink:
             writer = None
             for batch in _batches(run):
                 if neutralize_formulas:
@@ -79,8 +79,10 @@ def _neutralized(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 @contextmanager
-def _whole(filesystem: pafs.FileSystem, path: str) -> Iterator[Any]:
+def whole_file(filesystem: pafs.FileSystem, path: str) -> Iterator[Any]:
     """A stream to a file that is there when the block is done; nothing is left of a block that fails."""
+    if "/" in path:
+        filesystem.create_dir(path.rpartition("/")[0] or "/", recursive=True)
     part = f"{path}.part" if isinstance(filesystem, pafs.LocalFileSystem) else path
     try:
         with filesystem.open_output_stream(part) as sink:

@@ -37,7 +37,7 @@ _STEP = 64
 _CHUNK = 1 << 23
 _ENDS = 1 << 16
 _MAX_CHECKED_IDS = 20_000_000
-_FORMATS = {
+FORMATS = {
     ".parquet": "parquet",
     ".pq": "parquet",
     ".csv": "csv",
@@ -45,7 +45,7 @@ _FORMATS = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
 }
-_DELIMITERS = {"csv": ",", "tsv": "\t"}
+DELIMITERS = {"csv": ",", "tsv": "\t"}
 _JSON_BLANKS = " \t\r"
 """A line of nothing else is no record, here as in `record_ends`."""
 
@@ -196,7 +196,7 @@ def _find(location: str) -> tuple[pafs.FileSystem, str, str, list[str]]:
             raise RequestError(f"no such file or directory: {location}")
         elif kind == pafs.FileType.Directory:
             folder = path
-            found = [n for n in _walk(filesystem, path) if posixpath.splitext(n)[1].lower() in _FORMATS]
+            found = [n for n in _walk(filesystem, path) if posixpath.splitext(n)[1].lower() in FORMATS]
             if not found:
                 raise RequestError(f"{location} holds no .parquet, .csv, .tsv or .jsonl file")
         else:
@@ -228,7 +228,7 @@ def _walk(filesystem: pafs.FileSystem, base: str) -> list[str]:
 
 
 def _inspect(filesystem: pafs.FileSystem, root: str, name: str, columns: Columns, encoding: str) -> InputFile:
-    format_ = _FORMATS.get(posixpath.splitext(name)[1].lower())
+    format_ = FORMATS.get(posixpath.splitext(name)[1].lower())
     if format_ is None:
         raise RequestError(f"{name or root}: not a .parquet, .csv, .tsv or .jsonl file; convert it to one of those")
     base: dict[str, Any] = {"path": name, "format": format_, "bytes": 0}
@@ -292,7 +292,7 @@ def _scan(file: Any, base: dict[str, Any], encoding: str, digest: blake2b) -> tu
     """Count the records of a CSV or JSONL file and note where every 64th begins, after a byte order mark."""
     from epida_ray.records import FIELD_START, QUOTED, record_ends
 
-    delimiter = _DELIMITERS.get(base["format"])
+    delimiter = DELIMITERS.get(base["format"])
     size = base["bytes"]
     begin = len(BOM_UTF8) if bytes(file.read_at(min(size, len(BOM_UTF8)), 0)) == BOM_UTF8 else 0
     state, content = FIELD_START, False
@@ -444,7 +444,7 @@ class ShardReader:
             return
         csv.field_size_limit(1 << 28)
         width = len(file.header)
-        for fields in csv.reader(io.StringIO(text, newline=""), delimiter=_DELIMITERS[file.format]):
+        for fields in csv.reader(io.StringIO(text, newline=""), delimiter=DELIMITERS[file.format]):
             if not fields:
                 continue
             bad = None if len(fields) == width else f"{len(fields)} fields where the header has {width}"
@@ -547,7 +547,7 @@ def _printable(text: Any) -> str:
 
 def _label_type(filesystem: pafs.FileSystem, root: str, file: InputFile, columns: Columns, encoding: str) -> str:
     """The type labels had in the input, which the output keeps: string, int64 or bool."""
-    if file.format in _DELIMITERS:
+    if file.format in DELIMITERS:
         return "string"
     with filesystem.open_input_file(posixpath.join(root, file.path)) as handle:
         if file.format == "parquet":

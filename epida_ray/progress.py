@@ -47,6 +47,12 @@ class Reporter:
         return Tracker(self.console, title, total, done, unit)
 
 
+def best_round(number: int, score: float) -> str:
+    """What a training run says of its outcome."""
+    before = "" if number else " (the pre-training: no rewrites were used)"
+    return f"best round {number}{before}: dev macro-F1 {score:.4f}"
+
+
 class Tracker:
     """Progress over `total` rows or other units, of which some may be done from an earlier attempt."""
 

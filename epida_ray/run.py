@@ -99,6 +99,7 @@ class Run:
                 "command": sys.argv,
                 "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 "versions": versions(),
+                "process": self._process(),
             }
             for folder in ("rejected", "language-model"):  # of the files that were asked for before
                 for name in self.storage.names(folder):
@@ -113,13 +114,17 @@ class Run:
         before = self.manifest["asked"]
         changed = sorted(k for k in asked.keys() | before.keys() if asked.get(k) != before.get(k))
         if changed:
-            details = "; ".join(f"{flag(k)} was {_brief(before.get(k))}, now {_brief(asked.get(k))}" for k in changed)
+            details = "; ".join(_change(k, before.get(k), asked.get(k)) for k in changed)
             raise RequestError(f"{where} holds a run with other options ({details}); choose another --output")
         if self.manifest["status"] != "finished":
             self.manifest["execution"] = execution
+            self.manifest["process"] = self._process()
             self.manifest["resumed"] = self.manifest.get("resumed", 0) + 1
             self.storage.remove_unfinished()
         return self.manifest["status"] == "finished"
+
+    def _process(self) -> dict[str, Any]:
+        return {"host": platform.node(), "pid": os.getpid()}
 
     def _check_new(self) -> None:
         where = self.storage.location
@@ -209,6 +214,19 @@ class Run:
         )
 
 
+def status_of(manifest: dict[str, Any]) -> str:
+    """What a manifest says of itself, unless the process that would go on is seen to be gone."""
+    process = manifest.get("process", {})
+    if manifest["status"] in ("preparing", "running") and process.get("host") == platform.node():
+        try:
+            os.kill(process["pid"], 0)
+        except ProcessLookupError:
+            return "stopped"
+        except OSError:
+            pass
+    return str(manifest["status"])
+
+
 def read_manifest(storage: Storage) -> dict[str, Any]:
     try:
         manifest = json.loads(storage.read(MANIFEST))
@@ -221,6 +239,12 @@ def read_manifest(storage: Storage) -> dict[str, Any]:
             f"{storage.location}/{MANIFEST} cannot be read ({error}); is this a run directory?"
         ) from error
     return manifest
+
+
+def _change(option: str, before: Any, now: Any) -> str:
+    if option in ("input", "train", "dev", "eval") and before and now:  # these are digests
+        return f"{'the input' if option == 'input' else f'the file of {flag(option)}'} has changed or is another"
+    return f"{flag(option)} was {_brief(before)}, now {_brief(now)}"
 
 
 def _brief(value: Any) -> str:

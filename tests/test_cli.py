@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ import pytest
 
 from epida_ray import cli
 from epida_ray.classify.cnn import CNN
+from epida_ray.config import TrainConfig, make_config
+from epida_ray.errors import RequestError
 
 LIMIT = 240
 
@@ -215,6 +218,43 @@ def test_status_of_training_counts_rounds(
     cli.status(str(tmp_path))
     out = capsys.readouterr().out
     assert out.splitlines()[1] == said and "shards" not in out and "\x1b" not in out
+
+
+def test_a_run_whose_process_is_gone_is_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = {"format": 1, "kind": "train", "status": "running", "started": "then", "asked": {"rounds": 8}}
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait(60)
+    for pid, host, said in (
+        (gone.pid, platform.node(), "train: stopped (its process is gone; run its command again to resume)"),
+        (gone.pid, "another", "train: running"),
+        (os.getpid(), platform.node(), "train: running"),
+    ):
+        (tmp_path / "manifest.json").write_text(json.dumps(manifest | {"process": {"host": host, "pid": pid}}))
+        cli.status(str(tmp_path))
+        assert capsys.readouterr().out.startswith(said)
+
+
+def test_a_config_file_takes_the_names_of_the_command_line(tmp_path: Path) -> None:
+    config = tmp_path / "run.yaml"
+    config.write_text(
+        "train: in.csv\noutput: out\none-time: true\ngenerator-arg: [alpha_sr=0.2]\nclassifier-arg: {a: 1}\n"
+    )
+    values = cli._values({}, str(config), "TRAIN")
+    assert values == {
+        "input": "in.csv", "output": "out", "online": False, "generator_args": {"alpha_sr": 0.2},
+        "classifier_args": {"a": 1},
+    }  # fmt: skip
+    config.write_text("clasifier: cnn\ninput: a\noutput: b\n")
+    with pytest.raises(RequestError, match="--clasifier: no such option; did you mean --classifier?"):
+        make_config(TrainConfig, cli._values({}, str(config), "TRAIN"))
+
+
+def test_predict_and_version(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "new.csv").write_text("id,text\n1,is it so\n2,\n")
+    done = epida("predict", str(folder / "model"), str(tmp_path / "new.csv"), "-o", str(tmp_path / "out.csv"))
+    assert done.returncode == 0 and "2 rows:" in done.stdout and "1 without a text" in done.stdout
+    assert (tmp_path / "out.csv").read_text().startswith("id,text,predicted,confidence\n1,is it so,")
+    assert epida("--version").stdout.startswith("epida 0.")
 
 
 def test_help_names_what_is_needed() -> None:

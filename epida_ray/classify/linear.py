@@ -50,7 +50,8 @@ class Linear:
         self._bias = np.zeros(len(self.labels), np.float32)
 
     def describe(self) -> str:
-        return f"logistic regression on {len(self._hashes):,} hashed n-grams"
+        many = f"{len(self._hashes):,} " if len(self._hashes) else ""
+        return f"logistic regression on {many}hashed n-grams"
 
     # Features
 

@@ -68,21 +68,27 @@ class Dataset:
         return replace(self, train=each(self.train), test=each(self.test), dev=self.dev and each(self.dev))
 
 
-def load_dataset(name: str, data_dir: str | Path) -> Dataset:
+def load_dataset(
+    name: str, data_dir: str | Path, text_column: str = "text", label_column: str | None = None
+) -> Dataset:
     """`hub:NAME` from the Hugging Face hub, any other name from a folder of `data_dir`."""
     hub = name.removeprefix("hub:")
-    return load_hub(hub) if hub != name else load_directory(name, data_dir)
+    if hub != name:
+        return load_hub(hub, text_column, label_column or "label")
+    return load_directory(name, data_dir, text_column, label_column)
 
 
-def load_directory(name: str, data_dir: str | Path) -> Dataset:
-    """`data_dir/name/{train,test[,dev]}.{parquet,csv,tsv,jsonl}` with columns text and label_name or label."""
+def load_directory(
+    name: str, data_dir: str | Path, text_column: str = "text", label_column: str | None = None
+) -> Dataset:
+    """`data_dir/name/{train,test[,dev]}.{parquet,csv,tsv,jsonl}`; the label column is label_name, else label."""
     folder = Path(data_dir) / name
     found = {split: path for split in SPLITS for suffix in _SUFFIXES if (path := folder / f"{split}{suffix}").is_file()}
     if "train" not in found or "test" not in found:
         known = sorted(p.name for p in Path(data_dir).iterdir() if p.is_dir()) if Path(data_dir).is_dir() else []
         there = f"; there are {', '.join(known)}" if known else ""
         raise RequestError(f"{folder} holds no train and test file (.parquet, .csv, .tsv or .jsonl){there}")
-    return load_files(name, found)
+    return load_files(name, found, text_column, label_column)
 
 
 def load_files(

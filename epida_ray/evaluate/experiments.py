@@ -43,6 +43,8 @@ class Options:
     steps: int | None = None
     """Steps of training, if not the classifier's default."""
     learning_rate: float | None = None
+    text_column: str = "text"
+    label_column: str | None = None
 
 
 def make_options(
@@ -59,6 +61,8 @@ def make_options(
     steps: int | None = None,
     learning_rate: float | None = None,
     classifier_args: dict[str, Any] | None = None,
+    text_column: str = "text",
+    label_column: str | None = None,
 ) -> Options:
     """From what a command line gives: `settings` are DATASET:SIZE such as trec:1%, agnews:60 or hub:ag_news:60."""
     if protocol not in get_args(Protocol):
@@ -92,6 +96,8 @@ def make_options(
         steps=steps,
         learning_rate=learning_rate,
         classifier_args=classifier_args or {},
+        text_column=text_column,
+        label_column=label_column,
     )
 
 

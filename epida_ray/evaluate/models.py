@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow.fs as pafs
 
 from epida_ray.classify import load
 from epida_ray.errors import RequestError, RunError
@@ -68,5 +69,8 @@ def evaluate_model(
 def no_model(given: str, where: Storage) -> str:
     """What to say of a directory that was given as a model and is none."""
     inner = below(given, "model")
-    hint = f"did you mean {inner}?" if where.exists("model/config.json") else "a run's is in DIR/model"
-    return f"{given} holds no saved model; {hint}"
+    if where.exists("model/config.json"):
+        return f"{given} holds no saved model; did you mean {inner}?"
+    if where.filesystem.get_file_info(where.root).type == pafs.FileType.NotFound:
+        return f"there is no directory {given}; a run's model is in DIR/model"
+    return f"{given} holds no saved model; a run's is in DIR/model"

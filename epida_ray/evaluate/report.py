@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from epida_ray.errors import EpidaError, RequestError
 from epida_ray.generate.words import NO_SPACES
-from epida_ray.run import read_manifest
+from epida_ray.run import read_manifest, status_of
 from epida_ray.storage import Storage
 
 MAX_ROWS = 100_000
@@ -94,7 +94,7 @@ def report_data(storage: Storage, trust_code: Sequence[str] = ()) -> dict[str, A
 
 def _facts(manifest: dict[str, Any], rejected: int) -> list[list[str]]:
     done = manifest.get("done", {})
-    facts = [["status", manifest["status"]]]
+    facts = [["status", status_of(manifest)]]
     if manifest.get("asked", {}).get("protocol") == "paper":
         facts.append(["protocol", "PAPER: the best test score"])
     facts += [[name, f"{done[name]:,}"] for name in ("rows", "candidates", "kept", "short") if name in done]

@@ -60,7 +60,8 @@ def reproduce(
         GENERATORS.find(generator)
     trials = experiment.trials(options)
     started = time.time()
-    data = {n: load_dataset(n, data_dir) for n in dict.fromkeys(t.dataset for t in trials)}
+    columns = options.text_column, options.label_column
+    data = {n: load_dataset(n, data_dir, *columns) for n in dict.fromkeys(t.dataset for t in trials)}
     for note in (note for d in data.values() for note in d.notes):
         reporter.say(note)
     for trial in {(t.dataset, t.size, t.seed): t for t in trials}.values():

@@ -35,7 +35,7 @@ from epida_ray.errors import EpidaError, RequestError, RunError
 from epida_ray.evaluate.models import evaluate_model
 from epida_ray.generate import GENERATORS
 from epida_ray.inputs import Columns, Plan, plan_inputs
-from epida_ray.progress import Reporter, Tracker
+from epida_ray.progress import Reporter, Tracker, best_round
 from epida_ray.run import COUNTED, Counts, Run, digest, directory_digest
 from epida_ray.select import needs_perplexity
 from epida_ray.storage import Storage, below, refusal
@@ -519,7 +519,7 @@ def _finish(config: TrainConfig, run: Run, reporter: Reporter) -> None:
         run.storage.upload(Path(folder), "model")
         model_digest = directory_digest(Path(folder))
     best = found.facts["best"]
-    reporter.say(f"best round {found.facts['best_round']}: dev macro-F1 {best['macro_f1']:.4f}")
+    reporter.say(best_round(found.facts["best_round"], best["macro_f1"]))
     test = None
     if config.eval is not None:
         test = evaluate_model(
@@ -553,4 +553,4 @@ def _result(config: TrainConfig, run: Run) -> TrainResult:
 
 def _last_line(run: Run) -> str:
     best = run.manifest["best"]
-    return f"best round {best['round']}, dev macro-F1 {best['macro_f1']:.4f}"
+    return best_round(best["round"], best["macro_f1"])

@@ -7,7 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from epida_ray.errors import RequestError
-from epida_ray.evaluate.data import clean, from_hub, load_directory, load_files, order_stratified, split_dev, subset
+from epida_ray.evaluate.data import (
+    clean,
+    from_hub,
+    load_dataset,
+    load_directory,
+    load_files,
+    order_stratified,
+    split_dev,
+    subset,
+)
 
 labels_lists = st.lists(st.integers(0, 4), min_size=1, max_size=300).map(lambda x: np.array(x, np.int64))
 
@@ -100,6 +109,15 @@ def test_a_hub_data_set():
     empty = datasets.Dataset.from_dict({"text": ["a", None], "label": [0, 1]}, features=splits["test"].features)
     with pytest.raises(RequestError, match="test split has rows without a text"):
         from_hub("mine", {**splits, "test": empty})
+
+
+def test_columns_of_other_names(tmp_path):
+    (tmp_path / "mine").mkdir()
+    for split in ("train", "test"):
+        (tmp_path / "mine" / f"{split}.csv").write_text("body,queue\na,x\nb,y\n")
+    assert load_dataset("mine", tmp_path, "body", "queue").labels == ("x", "y")
+    with pytest.raises(RequestError, match="no column 'text'"):
+        load_dataset("mine", tmp_path)
 
 
 def test_rows_that_cannot_be_used_and_texts_in_two_splits_are_told(tmp_path):

@@ -113,7 +113,7 @@ def test_a_finished_run_says_so_and_other_options_are_refused_by_name(tmp_path: 
     with pytest.raises(RequestError, match=r"-m was 3, now 2; --seed was 0, now 1"):
         augment(config.model_copy(update={"m": 2, "seed": 1}))
     corpus(path, 80)
-    with pytest.raises(RequestError, match="--input was"):
+    with pytest.raises(RequestError, match="the input has changed or is another"):
         augment(config)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").touch()
