@@ -496,7 +496,7 @@ def report(
 def demo(
     output: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="Where the files go.")] = "epida-demo",
 ) -> None:
-    """The whole story in about two minutes on a bundled corpus of support requests."""
+    """The whole story in a minute or two on a bundled corpus of support requests."""
     from epida_ray.stream.demo import run_demo
 
     run_demo(output)
