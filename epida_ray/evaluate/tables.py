@@ -226,13 +226,10 @@ def _how(example: Trial, options: Options) -> str:
         f"About {budget.steps:,} steps of {budget.batch_size} originals, {budget.least} to {budget.most} epochs, "
         f"{budget.rounds} rounds{rate}."
     )
-    shown = {
-        "quick": "--quick: the shape of the answer only, with little training" if options.quick else "",
-        "clean": "--clean" if options.clean else "",
-        "classifier_args": " ".join(f"--classifier-arg {k}={v}" for k, v in options.classifier_args.items()),
-        "generator_args": " ".join(f"--generator-arg {k}={v}" for k, v in options.generator_args.items()),
-    }
-    said = [text for text in shown.values() if text]
+    said = ["--quick: the shape of the answer only, with little training"] * options.quick
+    said += ["--clean"] * options.clean
+    said += [f"--classifier-arg {k}={v}" for k, v in options.classifier_args.items()]
+    said += [f"--generator-arg {k}={v}" for k, v in options.generator_args.items()]
     return length + (f" Options: {'; '.join(said)}." if said else "")
 
 

@@ -62,7 +62,8 @@ def reproduce(
     started = time.time()
     columns = options.text_column, options.label_column
     data = {n: load_dataset(n, data_dir, *columns) for n in dict.fromkeys(t.dataset for t in trials)}
-    for note in (note for d in data.values() for note in d.notes):
+    notes = [note for d in data.values() for note in d.notes]
+    for note in notes:
         reporter.say(note)
     for trial in {(t.dataset, t.size, t.seed): t for t in trials}.values():
         split_trial(trial, data[trial.dataset])
@@ -97,7 +98,7 @@ def reproduce(
     }
     asked = json.loads(json.dumps(asdict(options) | {"data_dir": str(data_dir)}, default=str))
     _make_room(storage, name, asked, reporter)
-    write_results(experiment, rows, storage, left_out, options, about, [n for d in data.values() for n in d.notes])
+    write_results(experiment, rows, storage, left_out, options, about, notes)
     manifest = {
         "format": 1, "kind": "reproduce", "status": "finished", "experiment": name, "title": experiment.title,
         "asked": asked, "command": sys.argv, "versions": versions(), "classifier": about,

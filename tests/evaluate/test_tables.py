@@ -96,7 +96,8 @@ def test_one_line_per_trial():
 def test_plots_are_well_formed(name):
     rows = rows_of(name, lambda t: 0.4 + t.seed / 100)
     for plot in (dot_plot, *([line_plot] if EXPERIMENTS[name].lines else [])):
-        ElementTree.fromstring(plot(Results(EXPERIMENTS[name], rows)))
+        drawn = ElementTree.fromstring(plot(Results(EXPERIMENTS[name], rows)))
+        assert drawn.tag.endswith("svg") and EXPERIMENTS[name].title in "".join(drawn.itertext())
 
 
 def test_the_interval_covers_the_truth_about_as_often_as_it_says():

@@ -185,12 +185,16 @@ def test_protected_phrases_stay(generator: Any) -> None:
 
 
 def test_no_network(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
+    reached = []
+
+    def refuse(*where: object, **__: object) -> None:
+        reached.append(where)  # adapters turn what a library raises into a reason
         raise AssertionError("a generator reached for the network")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     make().generate(labelled(TEXTS[:1]), 2, [1])
+    assert reached == []
 
 
 PROCESS = """
