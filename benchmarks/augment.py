@@ -24,13 +24,13 @@ import pyarrow.parquet as pq
 import torch
 
 from epida_ray.classify import load
-from epida_ray.config import AugmentConfig
+from epida_ray.core.progress import Reporter
+from epida_ray.core.sample import Rejected, Sample
 from epida_ray.generate import propose
 from epida_ray.generate.eda import EDA
-from epida_ray.progress import Reporter
-from epida_ray.sample import Rejected, Sample
+from epida_ray.method.requests import AugmentConfig
 from epida_ray.select import ScoredBatch, parse
-from epida_ray.stream.offline import augment
+from epida_ray.stream.augment import augment
 
 M, K = 3, 3
 EPS = 1e-10
@@ -48,7 +48,7 @@ def corpus(rows: int) -> pa.Table:
 
         import epida_ray
 
-        table = csv.read_csv(Path(epida_ray.__file__).parent / "data" / "support_desk_train.csv")
+        table = csv.read_csv(Path(epida_ray.__file__).parent / "experiments" / "support_desk" / "train.csv")
         name = "the bundled support requests"
     words = np.mean([len(t.split()) for t in table["text"].to_pylist()])
     print(f"{rows:,} rows from {len(table):,} of {name}, {words:.1f} words on average")

@@ -126,7 +126,7 @@ def in_ray(classifier: Any, bare: Callable[[Any, Sequence[str]], np.ndarray], sh
 
 def learn(classifier: Any) -> None:
     """A short fine-tuning on the bundled corpus: picks of an untrained head would say nothing."""
-    with files("epida_ray").joinpath("data/support_desk_train.csv").open(encoding="utf-8") as file:
+    with files("epida_ray").joinpath("experiments/support_desk/train.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))[:240]
     names = sorted({row["label"] for row in rows})
     labels = [LABELS[names.index(row["label"])] for row in rows]

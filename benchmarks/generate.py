@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
 
+from epida_ray.core.sample import Sample, sample_seeds
 from epida_ray.generate import GENERATORS, resources
-from epida_ray.sample import Sample, sample_seeds
 
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -44,7 +44,7 @@ def _real() -> Iterator[str]:
 
 
 def _bundled() -> Iterator[str]:
-    corpus = files("epida_ray") / "data" / "support_desk_train.csv"
+    corpus = files("epida_ray") / "experiments" / "support_desk" / "train.csv"
     with corpus.open(encoding="utf-8", newline="") as file:
         sentences = [row["text"] for row in csv.DictReader(file)]
     for first, second, third in zip(sentences, sentences[7:], sentences[19:], strict=False):

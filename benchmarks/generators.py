@@ -23,8 +23,8 @@ from typing import Any
 
 from generate import N, rate, texts
 
+from epida_ray.core.sample import Candidates, Sample, sample_seeds
 from epida_ray.generate import GENERATORS, resources
-from epida_ray.sample import Candidates, Sample, sample_seeds
 
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"

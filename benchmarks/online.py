@@ -31,10 +31,10 @@ import ray.data
 import ray.train
 import ray.train.torch
 
-from epida_ray.config import TrainConfig
+from epida_ray.method.requests import TrainConfig
 from epida_ray.stream.cluster import connected
-from epida_ray.stream.online import TrainResult, train
-from epida_ray.stream.shards import data_context
+from epida_ray.stream.driver import TrainResult, train
+from epida_ray.stream.pipeline import data_context
 
 
 def corpus(path: Path, rows: int) -> None:
@@ -48,7 +48,10 @@ def corpus(path: Path, rows: int) -> None:
 
         import epida_ray
 
-        table = csv.read_csv(Path(epida_ray.__file__).parent / "data" / "support_desk_train.csv").slice(0, rows)
+        corpus = Path(epida_ray.__file__).parent / "experiments" / "support_desk" / "train.csv"
+        table = csv.read_csv(corpus).slice(0, rows)
+            0, rows
+        )
         name = "bundled support requests"
     print(f"{len(table)} {name}")
     pq.write_table(table, path)

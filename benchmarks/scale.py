@@ -28,11 +28,11 @@ import pyarrow as pa
 import ray
 from ray.cluster_utils import Cluster
 
-from epida_ray.inputs import Columns, InputFile, Plan, _shard_rows
-from epida_ray.run import Run
-from epida_ray.storage import Storage
+from epida_ray.data.inputs import Columns, InputFile, Plan, _shard_rows
+from epida_ray.data.storage import Storage
+from epida_ray.runs.run import Run
 from epida_ray.stream.cluster import Pools
-from epida_ray.stream.shards import Job, Work, run_shards
+from epida_ray.stream.pipeline import Job, Work, run_shards
 
 CPUS = 0.45
 

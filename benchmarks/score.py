@@ -22,8 +22,8 @@ import numpy as np
 import torch
 
 from epida_ray.classify.cnn import CNN
+from epida_ray.core.sample import Candidates, Sample, sample_seeds
 from epida_ray.generate.eda import EDA
-from epida_ray.sample import Candidates, Sample, sample_seeds
 
 WORDS = 24
 SAMPLES = 600
@@ -38,7 +38,7 @@ def originals() -> list[str]:
 
         texts = pq.read_table(Path(folder) / "agnews" / "train.parquet")["text"].to_pylist()
     else:
-        with files("epida_ray").joinpath("data/support_desk_train.csv").open(encoding="utf-8") as file:
+        with files("epida_ray").joinpath("experiments/support_desk/train.csv").open(encoding="utf-8") as file:
             texts = [row["text"] for row in csv.DictReader(file)]
     words = " ".join(texts).split()
     return [" ".join(words[i : i + WORDS]) for i in range(0, len(words) - WORDS, WORDS)][:SAMPLES]

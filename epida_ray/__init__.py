@@ -6,8 +6,8 @@ arrays alone, with no Ray running.
 
 from epida_ray import classify
 from epida_ray.api import augment, train
-from epida_ray.errors import EpidaError, RequestError, RunError
-from epida_ray.sample import Candidates, Rejected, Sample
+from epida_ray.core.errors import EpidaError, RequestError, RunError
+from epida_ray.core.sample import Candidates, Rejected, Sample
 from epida_ray.select import select
 
 __version__ = "0.1.0"

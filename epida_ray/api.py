@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from epida_ray.errors import RequestError
-from epida_ray.storage import Storage, below
+from epida_ray.core.errors import RequestError
+from epida_ray.data.storage import Storage, below
 
 if TYPE_CHECKING:
-    from epida_ray.stream.offline import AugmentResult
-    from epida_ray.stream.online import TrainResult
+    from epida_ray.stream.augment import AugmentResult
+    from epida_ray.stream.driver import TrainResult
 
 
 def augment(data: Any, output: str, *, progress: bool = False, **options: Any) -> AugmentResult:
@@ -23,9 +23,9 @@ def augment(data: Any, output: str, *, progress: bool = False, **options: Any) -
     `data` is a path or URL, a pandas DataFrame, an Arrow table, a Hugging Face or a Ray dataset; a table in memory is
     first written to a folder in `output/input/`, named by its content, so that the run can be resumed.
     """
-    from epida_ray.config import AugmentConfig, make_config
-    from epida_ray.progress import Reporter
-    from epida_ray.stream.offline import augment as run
+    from epida_ray.core.progress import Reporter
+    from epida_ray.method.requests import AugmentConfig, make_config
+    from epida_ray.stream.augment import augment as run
 
     config = make_config(AugmentConfig, {"input": _location(data, output, "input"), "output": output} | options)
     return run(config, Reporter(quiet=not progress))
@@ -35,9 +35,9 @@ def train(
     data: Any, output: str, *, dev: Any = None, eval: Any = None, progress: bool = False, **options: Any
 ) -> TrainResult:
     """Like `epida train`: trains on `data` with online augmentation; `data`, `dev` and `eval` as in `augment`."""
-    from epida_ray.config import TrainConfig, make_config
-    from epida_ray.progress import Reporter
-    from epida_ray.stream.online import train as run
+    from epida_ray.core.progress import Reporter
+    from epida_ray.method.requests import TrainConfig, make_config
+    from epida_ray.stream.driver import train as run
 
     given = {"input": data, "dev": dev, "eval": eval}
     places = {name: _location(value, output, name) for name, value in given.items() if value is not None}
@@ -48,7 +48,7 @@ def _location(data: Any, output: str, name: str) -> str:
     """Where the data is; what is in memory is put into the run's directory."""
     if isinstance(data, str) or hasattr(data, "__fspath__"):
         return str(data)
-    from epida_ray.run import directory_digest
+    from epida_ray.runs.run import directory_digest
 
     storage = Storage(output)
     here = Path(storage.root) if storage.is_local else None

@@ -9,8 +9,8 @@ import pytest
 
 import epida_ray
 from epida_ray.api import _location
-from epida_ray.errors import RequestError
-from epida_ray.inputs import Columns, plan_inputs
+from epida_ray.core.errors import RequestError
+from epida_ray.data.inputs import Columns, plan_inputs
 
 
 class Parts:

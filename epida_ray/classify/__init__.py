@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from epida_ray.registry import Builtin, Registry
+from epida_ray.core.registry import Builtin, Registry
 
 if TYPE_CHECKING:
     import torch

@@ -16,7 +16,7 @@ from epida_ray.classify.bilstm_network import Network
 from epida_ray.classify.engine import Engine, pick_device, softmax
 from epida_ray.classify.tokens import Vocabulary
 from epida_ray.classify.vectors import WordVectors, find, resolve
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
 
 CAPACITY = 200_000
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
 
 
 class Calibration(NamedTuple):

@@ -15,7 +15,7 @@ import numpy as np
 from epida_ray.classify import Defaults, kernels, saving
 from epida_ray.classify.tokens import Vocabulary
 from epida_ray.classify.vectors import WordVectors, find, resolve
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
 
 if TYPE_CHECKING:
     import torch

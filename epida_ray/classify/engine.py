@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from epida_ray.errors import RunError
+from epida_ray.core.errors import RunError
 
 SLICE = 4096
 """Texts that are tokenised, then packed, together."""

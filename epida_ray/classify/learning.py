@@ -16,7 +16,7 @@ from epida_ray.classify.training import (
     make_groups,
     steps_per_epoch,
 )
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
 
 Kept = Sequence[Sequence[str]]
 """For every original, what was kept of its candidates."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from epida_ray.classify import kernels, saving
 from epida_ray.classify.tokens import Vocabulary
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
 
 CAPACITY = 200_000
 

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from epida_ray.classify import CLASSIFIERS, saving
-from epida_ray.errors import RequestError
-from epida_ray.registry import load_target
+from epida_ray.core.errors import RequestError
+from epida_ray.core.registry import load_target
 
 
 def create(name: str, labels: Sequence[str] | None, seed: int, arguments: Mapping[str, Any]) -> Any:
     head = name.partition(":")[0]
     if name in CLASSIFIERS.builtins or head in CLASSIFIERS.builtins:
         return CLASSIFIERS.create(name, labels=labels, seed=seed, **arguments)
-    from epida_ray.classify.own import Own
+    from epida_ray.classify.user import Own
 
     what, _ = CLASSIFIERS.find(name)
     try:
@@ -37,7 +37,7 @@ def load(directory: Path, labels: Sequence[str] | None, trust: Sequence[str]) ->
             options = {"trust": trust} if name == "sklearn" else {}
             classifier = what.load(directory, config, **options)
         else:
-            from epida_ray.classify.own import Own
+            from epida_ray.classify.user import Own
 
             # A family is not trusted by its name: `sklearn:SOURCE` would take any SOURCE from the directory.
             family = name.partition(":")[0] in CLASSIFIERS.builtins

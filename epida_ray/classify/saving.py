@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
 
 CONFIG = "config.json"
 TENSORS = "model.safetensors"

@@ -13,8 +13,8 @@ import numpy as np
 
 from epida_ray.classify import saving
 from epida_ray.classify.calibration import tempered
-from epida_ray.errors import RequestError
-from epida_ray.registry import load_target
+from epida_ray.core.errors import RequestError
+from epida_ray.core.registry import load_target
 
 FILE = "model.skops"
 

@@ -20,8 +20,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from epida_ray.classify import FittedClassifier, Table, TorchClassifier
-from epida_ray.errors import RequestError, RunError
-from epida_ray.evaluate.metrics import scores
+from epida_ray.core.errors import RequestError, RunError
+from epida_ray.core.metrics import scores
 
 Loss = Literal["sum", "original", "augmented"]
 

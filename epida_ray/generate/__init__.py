@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from inspect import signature
 from typing import Any, Protocol
 
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
+from epida_ray.core.registry import Builtin, Registry
+from epida_ray.core.sample import Candidates, Rejected, Sample
 from epida_ray.generate.ask import propose
 from epida_ray.generate.protection import protect
-from epida_ray.registry import Builtin, Registry
-from epida_ray.sample import Candidates, Rejected, Sample
 
 __all__ = ["GENERATORS", "Generator", "propose", "protect", "with_language"]
 

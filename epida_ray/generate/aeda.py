@@ -6,13 +6,13 @@ import re
 from collections.abc import Sequence
 from itertools import islice, product
 
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
+from epida_ray.core.sample import Candidates, Rejected, Sample
 from epida_ray.generate import draws, languages
 from epida_ray.generate.draws import Draw, pick
 from epida_ray.generate.library import Collector
 from epida_ray.generate.synonyms import lexicon
 from epida_ray.generate.words import is_spaced, split, touching
-from epida_ray.sample import Candidates, Rejected, Sample
 
 MARK = "mark"
 MARKS = (".", ";", "?", ":", "!", ",")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeGuard
 
-from epida_ray.sample import Candidates, Rejected, Sample, fold_space, sample_seeds
+from epida_ray.core.sample import Candidates, Rejected, Sample, fold_space, sample_seeds
 
 Answer = Candidates | Rejected
 

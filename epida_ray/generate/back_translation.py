@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
+from epida_ray.core.sample import Candidates, Rejected, Sample
 from epida_ray.generate import draws
 from epida_ray.generate.draws import Draw, pick
 from epida_ray.generate.library import ROUNDS, Collector, between, unusable
 from epida_ray.generate.models import load
 from epida_ray.generate.words import Span, split
-from epida_ray.sample import Candidates, Rejected, Sample
 
 RoundTrip = Callable[[list[str]], list[str]]
 FULL, PART = "full", "part"

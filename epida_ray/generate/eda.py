@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
+from epida_ray.core.sample import Candidates, Rejected, Sample
 from epida_ray.generate import eda_kernel, languages
 from epida_ray.generate.synonyms import lexicon
 from epida_ray.generate.units import Tables, Units
-from epida_ray.sample import Candidates, Rejected, Sample
 
 OPERATIONS = ("synonym", "insert", "swap", "delete")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
 from epida_ray.generate.library import OneByOne, remembered
 from epida_ray.generate.resources import nltk_data, no_nltk_downloads
 from epida_ray.generate.words import split

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
+from epida_ray.core.sample import Candidates, Rejected, Sample
 from epida_ray.generate.library import ROUNDS, Collector, OneByOne, remembered, seeded, unusable
 from epida_ray.generate.models import load
 from epida_ray.generate.resources import import_textattack, no_nltk_downloads
 from epida_ray.generate.textattack_texts import make_fast
-from epida_ray.sample import Candidates, Rejected, Sample
 
 _EDA = {
     "synonym": "synonym_replacement",

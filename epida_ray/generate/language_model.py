@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
+from epida_ray.core.sample import Candidates, Rejected, Sample
 from epida_ray.generate.library import Collector, seeded, unusable
 from epida_ray.generate.models import load
-from epida_ray.sample import Candidates, Rejected, Sample
 
 PROMPTS = {
     "rewrite": (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
 
 
 def base(language: str) -> str:

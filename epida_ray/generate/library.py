@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from epida_ray.core.sample import Candidates, Rejected, Sample, fold_space
 from epida_ray.generate.words import Span, split
-from epida_ray.sample import Candidates, Rejected, Sample, fold_space
 
 ROUNDS = 3
 """How often a library is asked for one sample before its candidates are taken as they are."""

@@ -8,14 +8,14 @@ from itertools import accumulate
 from math import exp
 from typing import Any, NamedTuple
 
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
+from epida_ray.core.sample import Candidates, Rejected, Sample
 from epida_ray.generate import draws, languages
 from epida_ray.generate.draws import Draw, pick
 from epida_ray.generate.library import ROUNDS, Collector, unusable
 from epida_ray.generate.models import load
 from epida_ray.generate.stopwords import STOP_WORDS
 from epida_ray.generate.words import is_spaced, split
-from epida_ray.sample import Candidates, Rejected, Sample
 
 SUBSTITUTE, INSERT = "substitute", "insert"
 

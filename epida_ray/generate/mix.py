@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
+from epida_ray.core.sample import Candidates, Rejected, Sample
 from epida_ray.generate.library import Collector
-from epida_ray.sample import Candidates, Rejected, Sample
 
 
 class Mix:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from epida_ray.errors import RequestError
-from epida_ray.quiet import quiet_transformers
+from epida_ray.core.errors import RequestError
+from epida_ray.core.quiet import quiet_transformers
 
 
 def load(model: str, auto_class: str, tokenizer: str = "", **options: Any) -> tuple[Any, Any]:

@@ -18,7 +18,7 @@ from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
 from epida_ray.generate.stopwords import STOP_WORDS
 
 _LAYOUT = "nltk_data-1"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
+from epida_ray.core.sample import Candidates, Rejected, Sample
 from epida_ray.generate import draws, languages
 from epida_ray.generate.draws import Draw, pick
 from epida_ray.generate.library import Collector
 from epida_ray.generate.words import is_spaced, split
-from epida_ray.sample import Candidates, Rejected, Sample
 
 NEIGHBOUR, SWAP, DROP, DOUBLE = "neighbour", "swap", "drop", "double"
 

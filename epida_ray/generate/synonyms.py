@@ -7,7 +7,7 @@ import importlib
 from pathlib import Path
 from typing import NamedTuple
 
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
 from epida_ray.generate import languages, wordnet
 from epida_ray.generate.stopwords import STOP_WORDS
 from epida_ray.generate.words import Tokenizer, is_spaced

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from epida_ray.core.sample import Sample
 from epida_ray.generate.synonyms import Lexicon
 from epida_ray.generate.words import Span, is_spaced, split, touching
-from epida_ray.sample import Sample
 
 _BEFORE_BLANK = re.compile("(?= )")
 # What needs no closer look: letters with at most a blank before and marks after; no smiley ("xD"), no address.

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from epida_ray.errors import RequestError
-from epida_ray.registry import Builtin, Registry
+from epida_ray.core.errors import RequestError
+from epida_ray.core.registry import Builtin, Registry
 from epida_ray.select.batch import ScoredBatch, Selection, Selector
 from epida_ray.select.seas import DIVERSITY, QUALITY, SEAS, Perplexity, RandomSelector
 

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
 
 
 @dataclass(frozen=True)

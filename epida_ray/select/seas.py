@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
 from epida_ray.select import pick, scores
 from epida_ray.select.batch import ScoredBatch, Selection
 

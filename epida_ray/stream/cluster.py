@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import ray
 from ray._private import ray_constants
 
-from epida_ray.errors import RequestError, RunError
-from epida_ray.progress import Reporter
+from epida_ray.core.errors import RequestError, RunError
+from epida_ray.core.progress import Reporter
 
 SHARE = 0.45
 """CPUs of a generator and of a scorer where there is no GPU. Both pools cover all cores, so whichever stage is the

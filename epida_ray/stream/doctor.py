@@ -9,9 +9,9 @@ import ray
 from rich.console import Console
 
 from epida_ray.classify import CLASSIFIERS
-from epida_ray.errors import EpidaError
+from epida_ray.core.errors import EpidaError
 from epida_ray.generate import GENERATORS
-from epida_ray.run import versions
+from epida_ray.runs.run import versions
 from epida_ray.stream.cluster import connected, size_pools
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ray.util.metrics import Counter, Gauge
 
-from epida_ray.run import COUNTED
+from epida_ray.runs.run import COUNTED
 
 
 class RunMetrics:

@@ -11,9 +11,9 @@ import pyarrow as pa
 import ray
 import ray.data
 
-from epida_ray.errors import RunError
+from epida_ray.core.errors import RunError
 from epida_ray.stream.cluster import Pools
-from epida_ray.stream.shards import Generate, Job, Score, Work, bounded, cause, data_context, finish, map_blocks
+from epida_ray.stream.pipeline import Generate, Job, Score, Work, bounded, cause, data_context, finish, map_blocks
 from epida_ray.stream.weights import StoreTransfer
 
 AHEAD = 2

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 import numpy as np
 import ray
 
-from epida_ray import checkpoint
-from epida_ray.errors import RunError
-from epida_ray.storage import Storage
+from epida_ray.core.errors import RunError
+from epida_ray.data.storage import Storage
+from epida_ray.runs import checkpoint
 
 POLL = 2.0
 """Seconds that one call to the store waits; callers ask again until their own limit."""

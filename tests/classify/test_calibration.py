@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from epida_ray.classify.calibration import best_temperature, calibrate, expected_calibration_error, tempered
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
 
 
 def drawn(temperature: float, rows: int = 20_000) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from epida_ray.classify import load
 from epida_ray.classify.cnn import CNN
 from epida_ray.classify.tokens import words
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
 
 LABELS = ("a", "b", "c")
 ODD = [

@@ -8,7 +8,7 @@ import pytest
 from epida_ray.classify import create, load
 from epida_ray.classify.calibration import calibrate
 from epida_ray.classify.training import TrainingOptions, fit, label_numbers
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
 from tests.classify import tiny
 
 LABELS = ("fruit", "tool")

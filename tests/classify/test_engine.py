@@ -4,7 +4,7 @@ import torch
 
 from epida_ray.classify import engine
 from epida_ray.classify.engine import Engine
-from epida_ray.errors import RunError
+from epida_ray.core.errors import RunError
 
 
 class Model:

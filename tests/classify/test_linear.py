@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from epida_ray.classify.linear import Linear
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
 
 LABELS = ("fruit", "tool")
 TEXTS = ["i want a pear", "i want a saw", "a plum please", "a drill please"] * 5

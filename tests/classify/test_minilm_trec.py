@@ -7,7 +7,7 @@ import pytest
 from epida_ray.classify import create
 from epida_ray.classify.training import dev_split, fit, label_numbers
 from epida_ray.classify.transformer import MINILM_PACKAGE
-from epida_ray.evaluate.metrics import scores
+from epida_ray.core.metrics import scores
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from epida_ray.classify import create, load
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
 from tests.classify import tiny
 
 pytest.importorskip("skops")

@@ -4,7 +4,7 @@ import torch
 
 from epida_ray.classify.cnn import CNN
 from epida_ray.classify.training import Trainer, TrainingOptions, dev_split, fit, label_numbers, make_groups
-from epida_ray.errors import RequestError, RunError
+from epida_ray.core.errors import RequestError, RunError
 
 LABELS = ("fruit", "tool")
 WORDS = {

@@ -7,7 +7,7 @@ import torch
 from epida_ray.classify import create, load
 from epida_ray.classify.training import Trainer, TrainingOptions, fit, make_groups
 from epida_ray.classify.transformer import MINILM_PACKAGE, Transformer
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
 from tests.classify import tiny
 
 LABELS = ("fruit", "tool", "other")

@@ -4,7 +4,7 @@ import pytest
 from epida_ray.classify import load
 from epida_ray.classify.cnn import CNN
 from epida_ray.classify.vectors import resolve
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
 
 WORDS = ["good", "bad", "über", "the"]
 TABLE = np.arange(12, dtype=np.float32).reshape(4, 3) / 7

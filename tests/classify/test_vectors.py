@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from epida_ray.classify import vectors
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
 
 
 def test_hashed_vectors_are_fixed_for_ever():

@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import epida_ray
-from epida_ray.config import AugmentConfig
-from epida_ray.errors import RequestError
-from epida_ray.evaluate.models import evaluate_model
-from epida_ray.inputs import Columns, ShardReader, plan_inputs
-from epida_ray.preview import preview
+from epida_ray.core.errors import RequestError
+from epida_ray.data.inputs import Columns, ShardReader, plan_inputs
+from epida_ray.method.evaluate import evaluate_model
+from epida_ray.method.preview import preview
+from epida_ray.method.requests import AugmentConfig
 
 PACKAGE = Path(epida_ray.__file__).parent
 

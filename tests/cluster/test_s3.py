@@ -14,7 +14,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from epida_ray.api import _location
-from epida_ray.inputs import Columns, plan_inputs
+from epida_ray.data.inputs import Columns, plan_inputs
 from tests.cluster.processes import content, epida, finish, running, wait_until
 
 LOCAL = ("--address", "local")

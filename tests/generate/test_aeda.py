@@ -1,8 +1,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from epida_ray.core.sample import Candidates, Rejected, Sample
 from epida_ray.generate.aeda import AEDA, MARKS
-from epida_ray.sample import Candidates, Rejected, Sample
 
 WORDS = st.lists(st.sampled_from(["hello", "dogs", "it's", "#a", "мир", "x-y"]), min_size=1, max_size=20)
 

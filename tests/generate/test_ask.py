@@ -3,8 +3,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from epida_ray.core.sample import Candidates, Rejected, Sample, fold_space
 from epida_ray.generate import GENERATORS, propose, protect
-from epida_ray.sample import Candidates, Rejected, Sample, fold_space
 
 SAMPLES = [Sample(str(i), f"big dogs number {i} ran home") for i in range(20)]
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
+from epida_ray.core.sample import Candidates, Rejected, Sample, fold_space
 from epida_ray.generate import GENERATORS, propose, protect
-from epida_ray.sample import Candidates, Rejected, Sample, fold_space
 
 TEXTS = [
     "What is the best way to travel from Paris to London by train?",
@@ -200,7 +200,7 @@ def test_no_network(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
 PROCESS = """
 import sys
 from epida_ray.generate import GENERATORS
-from epida_ray.sample import Sample
+from epida_ray.core.sample import Sample
 for name in sys.argv[1:]:
     print(name, GENERATORS.create(name).generate([Sample("a", "What is the best way to travel to London?")], 4, [7]))
 """

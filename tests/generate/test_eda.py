@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
+from epida_ray.core.sample import Candidates, Rejected, Sample, fold_space
 from epida_ray.generate.eda import EDA
 from epida_ray.generate.words import split
-from epida_ray.sample import Candidates, Rejected, Sample, fold_space
 
 EDA_DEFAULT = EDA()
 TEXT = "It's a GREAT movie, isn't it? See the trailer at https://t.co/x #film @bob 😀 and bring friends along tonight."
@@ -219,7 +219,7 @@ def test_what_was_read_before_does_not_matter() -> None:
 
 def test_the_hash_seed_does_not_matter() -> None:
     code = (
-        "from epida_ray.generate.eda import EDA\nfrom epida_ray.sample import Sample\n"
+        "from epida_ray.generate.eda import EDA\nfrom epida_ray.core.sample import Sample\n"
         "print(EDA().generate([Sample('a', 'big dogs ran home')], 9, [3]))"
     )
     run = [

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from epida_ray.core.sample import Sample
 from epida_ray.generate import GENERATORS
 from epida_ray.generate.from_nlpaug import joined, tokens
-from epida_ray.sample import Sample
 
 pytest.importorskip("nlpaug")
 

@@ -5,9 +5,9 @@ from importlib.util import find_spec
 
 import pytest
 
+from epida_ray.core.sample import Candidates, Rejected, Sample
 from epida_ray.generate import GENERATORS
 from epida_ray.generate.language_model import cleaned
-from epida_ray.sample import Candidates, Rejected, Sample
 
 
 @pytest.mark.parametrize(

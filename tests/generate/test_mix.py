@@ -3,9 +3,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
+from epida_ray.core.sample import Candidates, Rejected, Sample
 from epida_ray.generate import GENERATORS
-from epida_ray.sample import Candidates, Rejected, Sample
 
 SAMPLES = [Sample(str(i), f"big dogs number {i} ran home in the early morning") for i in range(40)]
 

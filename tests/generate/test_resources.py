@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
 from epida_ray.generate.resources import cache_dir, lay_out
 
 LAY_OUT = """

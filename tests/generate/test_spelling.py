@@ -1,7 +1,7 @@
 import pytest
 
+from epida_ray.core.sample import Candidates, Sample
 from epida_ray.generate.spelling import Spelling, keyboard
-from epida_ray.sample import Candidates, Sample
 
 TEXT = "What is the best way to travel from Paris to London by train in the early morning, if you don't like planes?"
 

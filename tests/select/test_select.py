@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from epida_ray.errors import RequestError
+from epida_ray.core.errors import RequestError
 from epida_ray.select import SEAS, SELECTORS, RandomSelector, ScoredBatch, parse, pick, select
 
 # The paper's example tables: s_div, s_qua, s_tot and the rows it ticks (m = 3; the first table has no ticks).

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from epida_ray.classify import load
-from epida_ray.config import AugmentConfig, TrainConfig
-from epida_ray.errors import RequestError
-from epida_ray.stream.offline import augment
-from epida_ray.stream.online import train
+from epida_ray.core.errors import RequestError
+from epida_ray.method.requests import AugmentConfig, TrainConfig
+from epida_ray.stream.augment import augment
+from epida_ray.stream.driver import train
 from tests.classify import tiny
 
 FRUIT = ["apple", "pear", "plum", "cherry", "melon", "grape"]
@@ -81,8 +81,8 @@ def test_scorers_take_the_gpus_they_are_given_and_say_where_they_run(tmp_path: P
     model = tiny.transformer("bert", tmp_path / "tiny", ("fruit", "tool"))
     script = f"""
 import json, ray
-from epida_ray.config import AugmentConfig
-from epida_ray.stream.offline import augment
+from epida_ray.method.requests import AugmentConfig
+from epida_ray.stream.augment import augment
 pools = []
 for gpus in (0, 2):
     ray.init(address="local", num_cpus=2, num_gpus=gpus, include_dashboard=False, log_to_driver=False)

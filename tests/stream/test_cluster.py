@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 import ray
 
-from epida_ray.errors import RequestError
-from epida_ray.sample import Candidates
+from epida_ray.core.errors import RequestError
+from epida_ray.core.sample import Candidates
 from epida_ray.stream.cluster import FINISH_SHARE, _check_reachable, fit_pools
 
 
@@ -74,9 +74,9 @@ def test_generators_hold_the_gpus_they_are_given(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": texts, "label": labels}), tmp_path / "in.parquet")
     script = f"""
 import ray
-from epida_ray.config import AugmentConfig, TrainConfig
-from epida_ray.stream.offline import augment
-from epida_ray.stream.online import train
+from epida_ray.method.requests import AugmentConfig, TrainConfig
+from epida_ray.stream.augment import augment
+from epida_ray.stream.driver import train
 ray.init(address="local", num_cpus=2, num_gpus=1, include_dashboard=False, log_to_driver=False)
 options = dict(
     input={str(tmp_path / "in.parquet")!r}, classifier="linear", generator="tests.stream.test_cluster:Holds",

@@ -15,7 +15,7 @@ import pytest
 
 import epida_ray
 from epida_ray.classify import create
-from epida_ray.sample import Candidates, Rejected, Sample, fold_space
+from epida_ray.core.sample import Candidates, Rejected, Sample, fold_space
 
 pytestmark = pytest.mark.usefixtures("local_ray")
 

@@ -1,0 +1,1 @@
+"""Data sets, trials, tables, the paper's numbers, the demo and the report."""

@@ -1,0 +1,107 @@
+import csv
+import io
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from epida_ray.data.storage import Storage
+from epida_ray.experiments.catalogue import EXPERIMENTS, Options
+from epida_ray.experiments.tables import (
+    Results,
+    Row,
+    csv_text,
+    dot_plot,
+    line_plot,
+    markdown,
+    paired_difference,
+    write_results,
+)
+
+
+def rows_of(name, score=lambda trial: 0.5, **options):
+    trials = EXPERIMENTS[name].trials(Options(**options))
+    return [Row(t, {"macro_f1": score(t), "accuracy": score(t), "epoch": 3, "seconds": 1.0}) for t in trials]
+
+
+def test_a_difference_inside_the_noise_is_called_that():
+    noise = np.random.default_rng(0).normal(size=5)
+    assert paired_difference(noise, -noise).verdict == "inside the noise"
+    steady = paired_difference([0.6, 0.7, 0.65, 0.72, 0.61], [0.5, 0.61, 0.56, 0.6, 0.5])
+    assert steady.verdict == "better" and steady.low < steady.mean < steady.high
+    assert paired_difference([0.1, 0.2, 0.1, 0.2, 0.1], [0.5] * 5).verdict == "worse"
+    assert paired_difference([0.9] * 4, [0.1] * 4).verdict == "too few seeds to tell"
+
+
+def test_pairs_are_by_seed_whatever_the_order():
+    rows = rows_of("combine", lambda t: t.seed / 10 + (0.05 if t.method.name == "add" else 0))
+    found = Results(EXPERIMENTS["combine"], rows[::-1])
+    difference = found.difference("add", "none", ("trec", "1%"), "macro_f1")
+    assert difference.mean == pytest.approx(0.05) and difference.low == pytest.approx(0.05)
+
+
+def test_the_table_stands_beside_the_papers_numbers():
+    rows = rows_of("ablation", columns=(("trec", "1%"),))
+    text = markdown(Results(EXPERIMENTS["ablation"], rows), rows[0].trial, {"x": "no model"})
+    assert "| 9: REM+CEM, online, pre-trained | 0.500 ± 0.000 (paper 0.745) |" in text
+    assert "difference to 1: none" in text and "both cannot be" in text and "x was left out: no model" in text
+    assert "PAPER PROTOCOL" not in text
+    rows = rows_of("ablation", columns=(("trec", "1%"),), protocol="paper")
+    assert "PAPER PROTOCOL" in markdown(Results(EXPERIMENTS["ablation"], rows), rows[0].trial, {})
+
+
+def test_the_table_says_how_it_was_made():
+    columns = (("trec", "1%"),)
+    options = Options(quick=True, clean=True, classifier_args={"vectors": "hashed"}, columns=columns, seeds=(0,))
+    rows = rows_of("k", quick=True, clean=True, columns=columns, seeds=(0,))
+    text = markdown(Results(EXPERIMENTS["k"], rows), rows[0].trial, {}, options, "CNN over hashed vectors", ["a note"])
+    assert "Classifier: CNN over hashed vectors. Seeds 0:" in text and "About 60 steps of 16" in text
+    assert "--quick" in text and "--clean; --classifier-arg vectors=hashed" in text and "- a note" in text
+    assert "| none | 0.500 |" in text  # one seed has no spread
+    rows = rows_of("sst")
+    assert "own dev split" in markdown(Results(EXPERIMENTS["sst"], rows[:-1]), rows[0].trial, {})
+    assert "(4 of 5 seeds)" in markdown(Results(EXPERIMENTS["sst"], rows[:-1]), rows[0].trial, {})
+
+
+def test_plots_say_which_protocol(tmp_path):
+    for name in ("k", "saturation"):
+        rows = rows_of(name, protocol="paper")
+        write_results(EXPERIMENTS[name], rows, Storage(str(tmp_path)), {})
+        assert "PAPER PROTOCOL" in (tmp_path / name / "plot.svg").read_text()
+    assert "dashed" in (tmp_path / "saturation" / "plot.svg").read_text()
+    rows = rows_of("saturation", columns=(("trec", "1%"), ("irony", "10%")))
+    write_results(EXPERIMENTS["saturation"], rows, Storage(str(tmp_path)), {})
+    assert "dashed" not in (tmp_path / "saturation" / "plot.svg").read_text()  # no line from one data set to another
+
+
+def test_each_generator_is_compared_with_its_own_chance():
+    rows = rows_of("generality", generators=("eda", "aeda"), columns=(("trec", "1%"),))
+    compared = dict(Results(EXPERIMENTS["generality"], rows).comparisons())
+    assert list(compared) == ["none", "random EDA", "rewrites by chance of the same generator"]
+    assert compared["rewrites by chance of the same generator"] == [
+        ("EPiDA with EDA", "random EDA"),
+        ("EPiDA with aeda", "random aeda"),
+    ]
+    assert len(compared["none"]) == 4 and ("random aeda", "random EDA") in compared["random EDA"]
+
+
+def test_one_line_per_trial():
+    rows = rows_of("k")
+    read = list(csv.DictReader(io.StringIO(csv_text(rows))))
+    assert len(read) == len(rows) == 7 * 5
+    assert read[0]["dataset"] == "irony" and read[0]["macro_f1"] == "0.5"
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_plots_are_well_formed(name):
+    rows = rows_of(name, lambda t: 0.4 + t.seed / 100)
+    for plot in (dot_plot, *([line_plot] if EXPERIMENTS[name].lines else [])):
+        drawn = ElementTree.fromstring(plot(Results(EXPERIMENTS[name], rows)))
+        assert drawn.tag.endswith("svg") and EXPERIMENTS[name].title in "".join(drawn.itertext())
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says():
+    rng = np.random.default_rng(1)
+    found = [paired_difference(rng.normal(size=5), rng.normal(size=5)) for _ in range(400)]
+    missed = np.mean([not d.low <= 0 <= d.high for d in found])
+    assert missed < 0.12  # the plain percentile interval misses about 0.17
