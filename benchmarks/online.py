@@ -50,8 +50,6 @@ def corpus(path: Path, rows: int) -> None:
 
         corpus = Path(epida_ray.__file__).parent / "experiments" / "support_desk" / "train.csv"
         table = csv.read_csv(corpus).slice(0, rows)
-            0, rows
-        )
         name = "bundled support requests"
     print(f"{len(table)} {name}")
     pq.write_table(table, path)
