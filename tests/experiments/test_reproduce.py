@@ -10,9 +10,9 @@ import pytest
 from epida_ray.core.errors import RequestError, RunError
 from epida_ray.core.progress import Reporter
 from epida_ray.data.storage import Storage
+from epida_ray.experiments import reproduce as experiments
 from epida_ray.experiments.catalogue import EXPERIMENTS, Options
 from epida_ray.experiments.reproduce import reproduce
-from epida_ray.stream import experiments
 
 FAST = ("normalization", "replacement")
 

@@ -22,7 +22,7 @@ from epida_ray.experiments.trials import Method
 from epida_ray.method.evaluate import evaluate_model
 from epida_ray.method.requests import TrainConfig
 from epida_ray.select.perplexity import LanguageModel
-from epida_ray.stream import online
+from epida_ray.stream import driver as online
 from epida_ray.stream.driver import train
 
 pytestmark = pytest.mark.usefixtures("local_ray")
