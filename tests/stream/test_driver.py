@@ -130,7 +130,7 @@ def test_rounds_versions_metrics_and_the_best_model(tmp_path: Path) -> None:
 def test_a_run_cut_short_ends_in_the_same_bits(tmp_path: Path) -> None:
     """Back to the checkpoint of round 1, as if everything after it had been lost."""
     corpus(tmp_path / "in.parquet")
-    asked = config(tmp_path, generator="tests.stream.test_online:Marks")
+    asked = config(tmp_path, generator="tests.stream.test_driver:Marks")
     train(asked)
     undisturbed = (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
     newest = sorted((tmp_path / "run" / "checkpoint").glob("*.safetensors"))
@@ -154,7 +154,7 @@ def test_a_run_cut_short_ends_in_the_same_bits(tmp_path: Path) -> None:
 
 def test_one_time_and_the_originals_alone(tmp_path: Path) -> None:
     corpus(tmp_path / "in.parquet")
-    once = train(config(tmp_path, "once", online=False, pretrain_epochs=0, generator="tests.stream.test_online:Marks"))
+    once = train(config(tmp_path, "once", online=False, pretrain_epochs=0, generator="tests.stream.test_driver:Marks"))
     assert [p.name for p in (tmp_path / "once" / "augmented").iterdir()] == ["round=001"]
     assert [line.get("judged_by_version") for line in once.metrics] == [None, 1, 1, 1]
     alone = train(config(tmp_path, "alone", loss="original"))
@@ -167,7 +167,7 @@ def test_what_goes_wrong_is_said_clearly_and_nothing_finished_is_lost(tmp_path: 
     with pytest.raises(RunError, match=r"not finite at step \d+ .*lower learning rate"):
         train(config(tmp_path, "nan", loss="original", learning_rate=1e30))
     with pytest.raises(RunError, match="round 1: .* samples were set aside.*no rewriting today"):
-        train(config(tmp_path, "refused", generator="tests.stream.test_online:Refuses"))
+        train(config(tmp_path, "refused", generator="tests.stream.test_driver:Refuses"))
     assert (tmp_path / "refused" / "checkpoint" / "round-00000.safetensors").exists()
     manifest = json.loads((tmp_path / "refused" / "manifest.json").read_text())
     assert (manifest["status"], manifest["done"]["shards"], manifest["shards"]) == ("failed", 1, 4)
@@ -193,7 +193,7 @@ def test_a_run_that_stops_early_holds_the_rounds_it_was_trained_on(tmp_path: Pat
     corpus(tmp_path / "in.parquet")
     result = train(
         config(
-            tmp_path, classifier="tests.stream.test_online:Constant", generator="tests.stream.test_online:Marks",
+            tmp_path, classifier="tests.stream.test_driver:Constant", generator="tests.stream.test_driver:Marks",
             patience=1, max_staleness=staleness, rounds=6, candidates=True,
         )
     )  # fmt: skip
@@ -269,7 +269,7 @@ class Listens:
 def test_a_scorer_that_never_answers_is_named(tmp_path: Path) -> None:
     corpus(tmp_path / "in.parquet")
     silent = config(
-        tmp_path, "silent", classifier="tests.stream.test_online:Sleeps", generator="tests.stream.test_online:Shouts",
+        tmp_path, "silent", classifier="tests.stream.test_driver:Sleeps", generator="tests.stream.test_driver:Shouts",
         stall_timeout=20.0,
     )  # fmt: skip
     with pytest.raises(RunError, match="scorer 1 of 1 did not answer within 20 s"):
