@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 export RAY_USAGE_STATS_ENABLED := 0
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: setup demo lint test test-all test-transformers5 chaos clean
+.PHONY: setup demo docs lint test test-all test-transformers5 chaos simulate clean
 
 setup: $(STAMP)
 
@@ -19,6 +19,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: setup
 	$(BIN)/epida demo
+
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 lint: setup
 	$(BIN)/ruff check .
@@ -52,5 +55,10 @@ test-transformers5: $(STAMP5)
 chaos: setup
 	$(BIN)/pytest -m chaos
 
+# Runs in a simulated world: 0 violations in 100,000 schedules, and old bugs that are put back are found.
+simulate: setup
+	$(BIN)/python -m tests.simulator --schedules 100000
+	$(BIN)/python -m tests.simulator --bugs
+
 clean:
-	rm -rf $(VENV) $(VENV5) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV5) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache

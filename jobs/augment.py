@@ -1,8 +1,8 @@
-"""`epida augment` as a Ray job.
+"""Run `epida augment` as a Ray job.
 
     ray job submit --working-dir . -- python jobs/augment.py s3://bucket/corpus/ --output s3://bucket/run
 
-The options are those of the command. Submitted again, the job goes on where it was.
+The options are those of the command. Submit the same job again to resume it.
 """
 
 import sys

@@ -1,8 +1,8 @@
-"""`epida reproduce` as a Ray job.
+"""Run `epida reproduce` as a Ray job.
 
     ray job submit --working-dir . -- python jobs/reproduce.py ablation --data-dir /data --output /shared/tables
 
-The options are those of the command. Submitted again, the job goes on where it was.
+The options are those of the command. Submit the same job again to resume it.
 """
 
 import sys

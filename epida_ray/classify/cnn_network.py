@@ -44,12 +44,9 @@ class Network(nn.Module):
         return features
 
     def convolved(self, words: torch.Tensor, offsets: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
-        lengths = offsets[1:] - offsets[:-1]
-        longest = max(max(self.filters), int(lengths.max()))
-        at = torch.arange(longest, device=words.device)
-        ids = words.new_zeros((len(lengths), longest))
-        ids[at < lengths[:, None]] = words
-        x = vectors[ids.long()].transpose(1, 2)
+        x, lengths = _padded(words, offsets, vectors, max(self.filters))
+        x = x.transpose(1, 2)
+        at = torch.arange(x.shape[2], device=words.device)
         features = []
         for width in self.filters:
             y = self.get_submodule(f"conv{width}")(x)
@@ -57,6 +54,30 @@ class Network(nn.Module):
             outside = at[: y.shape[2]] > last[:, None]
             features.append(y.masked_fill(outside[:, None, :], float("-inf")).amax(dim=2))
         return torch.cat(features, dim=1)
+
+
+def mixed(
+    words: torch.Tensor, offsets: torch.Tensor, vectors: torch.Tensor, share: float, partner: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """Return the network's arguments for mixtures of texts: each as long as its longer part, every word a new one."""
+    x, lengths = _padded(words, offsets, vectors)
+    x = share * x + (1 - share) * x[partner]
+    lengths = torch.maximum(lengths, lengths[partner])
+    inside = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
+    vectors = torch.cat([torch.zeros_like(vectors[:1]), x[inside]])
+    words = torch.arange(1, len(vectors), dtype=words.dtype, device=words.device)
+    return {"words": words, "offsets": F.pad(lengths.cumsum(0), (1, 0)), "vectors": vectors}
+
+
+def _padded(
+    words: torch.Tensor, offsets: torch.Tensor, vectors: torch.Tensor, shortest: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the vectors of each text's words [N, L, D], zero behind its end, and the texts' lengths."""
+    lengths = offsets[1:] - offsets[:-1]
+    at = torch.arange(max(shortest, int(lengths.max())), device=words.device)
+    ids = words.new_zeros((len(lengths), len(at)))
+    ids[at < lengths[:, None]] = words
+    return vectors[ids.long()], lengths
 
 
 class _Pooled(torch.autograd.Function):

@@ -27,7 +27,10 @@ class Engine:
         tokenize: Callable[[Sequence[str]], Sequence[Any]],
         forward: Callable[[list[Any]], torch.Tensor],
         token_budget: int,
+        equal_lengths: bool = False,
     ) -> None:
+        self.equal_lengths = equal_lengths
+        """Whether only texts of one length share a batch, so that nothing is padded."""
         self.tokenize = tokenize
         self.forward = forward
         self.token_budget = token_budget
@@ -61,10 +64,14 @@ class Engine:
 
     def _score(self, tokens: Sequence[Any], out: np.ndarray) -> None:
         by_length = np.argsort([-len(t) for t in tokens], kind="stable")
+        lengths = np.array([len(tokens[i]) for i in by_length])
         at = 0
         while at < len(by_length):
-            longest = max(1, len(tokens[by_length[at]]))
-            batch = by_length[at : at + max(1, self.token_budget // longest)]
+            longest = max(1, lengths[at])
+            end = at + max(1, self.token_budget // longest)
+            if self.equal_lengths:
+                end = min(end, np.searchsorted(-lengths, -lengths[at], side="right"))
+            batch = by_length[at:end]
             try:
                 rows = self.forward([tokens[i] for i in batch])
             except RuntimeError as error:

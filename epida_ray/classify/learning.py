@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from epida_ray.classify import FittedClassifier, TorchClassifier
-from epida_ray.classify.training import (
-    EpochLoss,
-    Loss,
-    Trainer,
-    TrainingOptions,
-    make_groups,
-    steps_per_epoch,
-)
+from epida_ray.classify.examples import TERMS, Examples
+from epida_ray.classify.mixup import check_mixup
+from epida_ray.classify.targets import cross_entropy
+from epida_ray.classify.training import EpochLoss, Trainer, TrainingOptions, make_groups, steps_per_epoch
 from epida_ray.core.errors import RequestError
-
-Kept = Sequence[Sequence[str]]
-"""For every original, what was kept of its candidates."""
 
 
 class TorchLearner:
@@ -28,8 +21,7 @@ class TorchLearner:
     def __init__(
         self,
         classifier: TorchClassifier,
-        texts: Sequence[str],
-        y: np.ndarray,
+        rows: int,
         options: TrainingOptions,
         epochs: int,
         *,
@@ -38,30 +30,22 @@ class TorchLearner:
         rank: int = 0,
         world: int = 1,
     ) -> None:
-        self.classifier, self.texts, self.y = classifier, texts, y
+        self.classifier = classifier
         options = options.resolved(classifier)
         assert options.batch_size is not None
-        steps = epochs * steps_per_epoch(len(texts), options.batch_size)
+        steps = epochs * steps_per_epoch(rows, options.batch_size)
         self._trainer = Trainer(
             classifier, options, total_steps=steps, device=device, wrap=wrap, rank=rank, world=world
         )
 
-    def train(self, kept: Kept | None, loss: Loss, epochs: int) -> EpochLoss:
-        """Go on for so many epochs; the losses are the last one's."""
-        groups = make_groups(self.classifier, self.texts, self.y, kept, loss)
+    def train(self, examples: Examples, epochs: int) -> EpochLoss:
+        """Train for so many epochs; return the losses of the last one."""
+        groups = make_groups(self.classifier, examples)
         result = EpochLoss(0.0, 0.0, 0.0)
         for _ in range(epochs):
             result = self._trainer.train_epoch(groups)
         self.classifier.load_state(self._trainer.weights())
         return result
-
-    def epochs(self, kept: Kept | None, loss: Loss, epochs: int) -> Iterator[int]:
-        """The same with a stop after each epoch, at which the classifier has the new weights: yields 1 each time."""
-        groups = make_groups(self.classifier, self.texts, self.y, kept, loss)
-        for _ in range(epochs):
-            self._trainer.train_epoch(groups)
-            self.classifier.load_state(self._trainer.weights())
-            yield 1
 
     def state(self) -> dict[str, np.ndarray]:
         return self._trainer.state()
@@ -72,37 +56,22 @@ class TorchLearner:
 
 
 class FittedLearner:
-    """Fits anew each round; L_o + L_g becomes the weight of every text."""
+    """Fits anew each round, with the weights of the examples."""
 
-    def __init__(self, classifier: FittedClassifier, texts: Sequence[str], y: np.ndarray, seed: int) -> None:
-        self.classifier, self.texts, self.y, self.seed = classifier, texts, y, seed
+    def __init__(self, classifier: FittedClassifier, seed: int, mixup: float | None = None) -> None:
+        self.classifier, self.seed = classifier, seed
+        self._more: dict[str, Any] = {} if mixup is None else {"mixup": mixup}
 
-    def train(self, kept: Kept | None, loss: Loss, epochs: int) -> EpochLoss:
-        texts, y, weights = list(self.texts), list(self.y), [1.0] * len(self.texts)
-        if kept is not None and loss != "original":
-            if loss == "augmented" and any(kept):
-                weights = [0.0] * len(self.texts)
-            for number, some in enumerate(kept):
-                texts += some
-                y += [self.y[number]] * len(some)
-                weights += [1.0 / len(some)] * len(some) if some else []
-        if epochs:
-            used = np.array(weights) > 0
-            chosen = np.flatnonzero(used)
-            self.classifier.fit(
-                [texts[i] for i in chosen], np.array(y)[chosen], np.array(weights, np.float32)[chosen], self.seed
-            )
-        p = self.classifier.predict_proba(texts)[np.arange(len(y)), y].astype(np.float64)
-        losses = -np.log(np.maximum(p, 1e-10)) * weights / max(1, len(self.texts))
-        originals = float(losses[: len(self.texts)].sum())
-        augmented = float(losses[len(self.texts) :].sum())
-        return EpochLoss(originals + augmented, originals, augmented)
-
-    def epochs(self, kept: Kept | None, loss: Loss, epochs: int) -> Iterator[int]:
-        """There is nothing to see before the end, so they count as one: yields their number."""
-        if epochs:
-            self.train(kept, loss, epochs)
-            yield epochs
+    def train(self, examples: Examples, epochs: int) -> EpochLoss:
+        order = np.argsort(examples.terms, kind="stable")  # originals first: sums depend on the order of rows
+        order = order[examples.weights[order] > 0]
+        texts = [examples.texts[i] for i in order.tolist()]
+        y, weights = examples.y[order], examples.weights[order]
+        if epochs and len(texts):
+            self.classifier.fit(texts, y, weights, self.seed, **self._more)
+        losses = cross_entropy(self.classifier.predict_proba(texts), y) * weights
+        sums = np.bincount(examples.terms[order], losses, minlength=len(TERMS))
+        return EpochLoss.of(sums / (len(examples.offsets()) - 1))
 
     def state(self) -> dict[str, np.ndarray]:
         return self.classifier.state()
@@ -111,11 +80,27 @@ class FittedLearner:
         self.classifier.load_state(state)
 
 
+def check_training(classifier: Any, options: TrainingOptions) -> None:
+    """Raise RequestError if this classifier cannot be trained in this way."""
+    if options.mixup is not None:
+        check_mixup(classifier, options.mixup_layer)
+    if options.vda is not None:
+        from epida_ray.classify.vda import read_masked
+
+        read_masked(classifier, options.vda)
+    if options.multi_task and not isinstance(classifier, TorchClassifier):
+        name = getattr(classifier, "name", type(classifier).__name__)
+        raise RequestError(
+            f"--loss multi-task trains two heads on one network, and {name} has none; use cnn, bilstm or transformer"
+        )
+
+
 def make_learner(
-    classifier: Any, texts: Sequence[str], y: np.ndarray, options: TrainingOptions, epochs: int, **distributed: Any
+    classifier: Any, rows: int, options: TrainingOptions, epochs: int, **distributed: Any
 ) -> TorchLearner | FittedLearner:
+    check_training(classifier, options)
     if isinstance(classifier, TorchClassifier):
-        return TorchLearner(classifier, texts, y, options, epochs, **distributed)
+        return TorchLearner(classifier, rows, options, epochs, **distributed)
     if isinstance(classifier, FittedClassifier):
-        return FittedLearner(classifier, texts, y, options.seed)
+        return FittedLearner(classifier, options.seed, options.mixup)
     raise RequestError(f"the classifier {type(classifier).__name__} cannot be trained; it only scores")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from epida_ray.classify import kernels, saving
+from epida_ray.classify.targets import distributions
 from epida_ray.classify.tokens import Vocabulary
 from epida_ray.core.errors import RequestError
 
@@ -109,7 +110,7 @@ class Linear:
         documents = np.bincount(seen % max(1, len(self._hashes)), minlength=len(self._hashes))
         self._idf = (1 + np.log((1 + len(texts)) / (1 + documents))).astype(np.float32)
         each = np.asarray(weights, np.float64) * self.strength
-        self._weight, self._bias = _optimum(rows, columns, self._idf, np.asarray(y), each, len(self.labels))
+        self._weight, self._bias = _optimum(rows, columns, self._idf, distributions(y, len(self.labels)), each)
 
     # Weights and files
 
@@ -165,15 +166,17 @@ def _mix(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _optimum(
-    rows: np.ndarray, columns: np.ndarray, idf: np.ndarray, y: np.ndarray, weights: np.ndarray, classes: int
+    rows: np.ndarray, columns: np.ndarray, idf: np.ndarray, targets: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Multinomial logistic regression by L-BFGS in double precision: weights [columns, classes] and bias."""
     import torch
 
-    texts = len(y)
+    from epida_ray.classify.threads import torch_threads
+
+    texts, classes = targets.shape
     norm = np.sqrt(np.bincount(rows, idf[columns].astype(np.float64) ** 2, minlength=texts))
     values = idf[columns] / np.maximum(norm[rows], 1e-12)
-    target = torch.from_numpy(np.eye(classes)[y])
+    target = torch.from_numpy(targets)
     weight = torch.zeros((len(idf), classes), dtype=torch.float64, requires_grad=True)
     bias = torch.zeros(classes, dtype=torch.float64, requires_grad=True)
     each = torch.from_numpy(weights)[:, None]
@@ -190,10 +193,6 @@ def _optimum(
             bias.grad = error.sum(dim=0)
             return float(-(target * log_p * each).sum() + 0.5 * (weight**2).sum())
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with torch_threads(1):
         solver.step(closure)
-    finally:
-        torch.set_num_threads(threads)
     return weight.detach().numpy().astype(np.float32), bias.detach().numpy().astype(np.float32)

@@ -15,6 +15,8 @@ from epida_ray.core.errors import RequestError
 
 CONFIG = "config.json"
 TENSORS = "model.safetensors"
+OPTIONS = "epida.json"
+"""Our options beside the files of a Hugging Face checkpoint."""
 PICKLES = {".bin", ".pt", ".pth", ".pkl", ".ckpt"}
 
 
@@ -55,11 +57,11 @@ def read_config(directory: Path) -> dict[str, Any]:
     return config
 
 
-def read_tensors(directory: Path) -> dict[str, np.ndarray]:
+def read_tensors(directory: Path, name: str = TENSORS) -> dict[str, np.ndarray]:
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    path = directory / TENSORS
+    path = directory / name
     check_safetensors(path)
     try:
         return load_file(path)
@@ -68,14 +70,15 @@ def read_tensors(directory: Path) -> dict[str, np.ndarray]:
 
 
 def check_safetensors(path: Path) -> None:
-    """Refuses a missing file, and a pickle under this name, before anything reads it."""
+    """Refuse a missing file, and a pickle under this name, before anything reads it."""
     if not path.is_file():
         pickles = [p.name for p in sorted(path.parent.glob("*")) if p.suffix in PICKLES]
         reason = f"only {pickles[0]}, which is a pickle and is not loaded" if pickles else "no weights"
         raise RequestError(f"{path} is missing ({reason}); save the model as safetensors")
     with path.open("rb") as file:
-        head = file.read(4)
-    if head[:2] == b"PK" or head[:1] == b"\x80":
+        head = file.read(9)
+    # safetensors begin with the length of a JSON header, which may have the first bytes of a pickle: 128 is b"\x80"
+    if (head[:2] == b"PK" or head[:1] == b"\x80") and head[8:] != b"{":
         raise RequestError(f"{path} is a pickle, not safetensors, and is not loaded; save the model as safetensors")
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from epida_ray.classify import saving
 from epida_ray.classify.calibration import tempered
+from epida_ray.classify.targets import distributions
 from epida_ray.core.errors import RequestError
 from epida_ray.core.registry import load_target
 
@@ -50,7 +51,7 @@ class SklearnClassifier:
         if known is not None and not set(known) <= set(self.labels):
             raise RequestError(f"the pipeline {source} has the classes {known}, not {list(self.labels)}")
         if self.partial and not hasattr(self.pipeline, "partial_fit"):
-            raise RequestError(f"the pipeline {source} has no partial_fit; leave out `partial` to fit it anew")
+            raise RequestError(f"the pipeline {source} has no partial_fit; leave out `partial` to fit it from scratch")
 
     def describe(self) -> str:
         steps = getattr(self.pipeline, "steps", [("", self.pipeline)])
@@ -78,15 +79,17 @@ class SklearnClassifier:
     def fit(self, texts: Sequence[str], y: np.ndarray, weights: np.ndarray, seed: int) -> None:
         from sklearn.base import clone
 
-        names = np.array(self.labels)[np.asarray(y)]
+        # a text with a soft target is a row for each of its classes, weighted by the class's probability
+        targets = distributions(y, len(self.labels))
+        rows, numbers = np.nonzero(targets)
+        learnt, names = [texts[i] for i in rows.tolist()], np.array(self.labels)[numbers]
+        weighted = self._weighted(np.asarray(weights)[rows] * targets[rows, numbers])
         if self.partial:
-            self.pipeline.partial_fit(
-                list(texts), names, **self._weighted(weights), classes=np.array(sorted(self.labels))
-            )
+            self.pipeline.partial_fit(learnt, names, **weighted, classes=np.array(sorted(self.labels)))
             return
         fresh = clone(self.pipeline)
         _set_seed(fresh, seed)
-        fresh.fit(list(texts), names, **self._weighted(weights))
+        fresh.fit(learnt, names, **weighted)
         self.pipeline = fresh
 
     def _weighted(self, weights: np.ndarray) -> dict[str, np.ndarray]:
@@ -97,7 +100,7 @@ class SklearnClassifier:
         if has_fit_parameter(last, "sample_weight"):
             return {f"{name}__sample_weight" if steps else "sample_weight": np.asarray(weights, np.float64)}
         if len(set(np.asarray(weights).tolist())) > 1:
-            raise RequestError(f"{type(last).__name__} takes no sample weights, which augmented training needs")
+            raise RequestError(f"{type(last).__name__} takes no sample weights; rewrites and soft targets need them")
         return {}
 
     def state(self) -> dict[str, np.ndarray]:
@@ -171,7 +174,7 @@ def loads(data: bytes, where: str, trust: Sequence[str]) -> Any:
         unknown = [t for t in found if t not in trust]
         if unknown:
             options = " ".join(f"--trust-code {t}" for t in unknown)
-            raise RequestError(f"{where} would run code that is not scikit-learn's; if you know it, add {options}")
+            raise RequestError(f"{where} would run code that is not scikit-learn's; if you trust it, add {options}")
         return skops_io.loads(data, trusted=found)
     except RequestError:
         raise

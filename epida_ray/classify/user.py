@@ -17,7 +17,7 @@ from epida_ray.core.errors import RequestError, RunError
 INNER = "own"
 
 
-class Own:
+class UserClassifier:
     """Checks what a classifier of somebody else's answers, and keeps what is needed to make it again.
 
     A class is made with `labels` (if it takes them) and the given arguments. A class with `save(directory)` and a class
@@ -58,7 +58,7 @@ class Own:
         expected = (len(texts), len(self.labels))
         p = np.asarray(self._score(list(texts)))
         if p.shape != expected or p.dtype.kind not in "fiu":
-            raise RunError(f"classifier {self.target} answered {p.dtype} {p.shape} where {expected} was due")
+            raise RunError(f"classifier {self.target} answered {p.dtype} {p.shape} instead of {expected}")
         p = p.astype(np.float32)
         if not np.isfinite(p).all() or (p < 0).any() or (np.abs(p.sum(axis=1) - 1) > 1e-3).any():
             raise RunError(f"classifier {self.target} answered rows that are not probabilities (they must sum to 1)")
@@ -93,10 +93,10 @@ class Own:
         saving.write_atomically(path / saving.CONFIG, (text + "\n").encode())
 
     @classmethod
-    def load(cls, directory: Path, config: Mapping[str, Any], what: Any) -> Own:
+    def load(cls, directory: Path, config: Mapping[str, Any], what: Any) -> UserClassifier:
         if config["keeps"]:
             if not (inspect.isclass(what) and hasattr(what, "predict_proba") and hasattr(what, "load")):
-                raise RequestError(f"classifier {config['classifier']} is no class with predict_proba and load")
+                raise RequestError(f"classifier {config['classifier']} is not a class with predict_proba and load")
             inner = what.load(directory / INNER)
             classifier = cls(config["classifier"], inner, config["labels"], {})
             classifier.arguments = dict(config["arguments"])

@@ -46,3 +46,23 @@ def accuracy(y_true: np.ndarray, y_pred: np.ndarray) -> float:
 
 def macro_f1(classes: int, y_true: np.ndarray, y_pred: np.ndarray) -> float:
     return float(scores([str(c) for c in range(classes)], y_true, y_pred)["macro_f1"])
+
+
+BINS = 10
+
+
+def reliability(hits: np.ndarray, confidence: np.ndarray) -> list[dict[str, float]]:
+    """Return the reliability diagram: for each tenth of confidence, the rows, their mean confidence and accuracy."""
+    number = np.minimum((np.asarray(confidence) * BINS).astype(int), BINS - 1)
+    found = []
+    for i in range(BINS):
+        inside = number == i
+        if inside.any():
+            found.append(
+                {
+                    "rows": int(inside.sum()),
+                    "confidence": float(np.mean(np.asarray(confidence)[inside])),
+                    "accuracy": float(np.mean(np.asarray(hits)[inside])),
+                }
+            )
+    return found

@@ -1,13 +1,13 @@
-"""Plug-ins found by name: built in, from Python entry points, or as `module:Class`.
+"""Plug-ins by name: built in, from Python entry points, or as `module:Class`.
 
-A name whose package is missing stays listed with the reason, so that the error says what to install.
+A name whose package is missing stays listed with the reason, so that the error can say what to install.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
@@ -17,49 +17,62 @@ from epida_ray.core.errors import RequestError
 
 
 class Builtin(NamedTuple):
-    """A plug-in of this package. A family's factory takes the part after the colon first: `nlpaug:SynonymAug`."""
+    """A plug-in of this package.
+
+    The factory of a family takes the part of the name after the colon as its first argument: `nlpaug:SynonymAug`. A
+    family with a `default` can also be used by its bare name; only then are the packages it `requires` needed.
+    """
 
     target: str
     summary: str
     requires: tuple[str, ...] = ()
     extra: str = ""
     family: bool = False
+    default: bool = False
 
 
 class Listing(NamedTuple):
     name: str
     summary: str
     missing: str
-    """Empty when the plug-in can be used, else why not and what to do about it."""
+    """Why the plug-in cannot be used and what to do about it; empty when it can."""
 
 
 @dataclass(frozen=True)
 class Registry:
+    """All plug-ins of one kind."""
+
     kind: str
-    """`generator`, `classifier` or `selector`; its entry-point group is `epida_ray.<kind>s`."""
+    """`generator`, `classifier` or `selector`; the entry-point group is `epida_ray.<kind>s`."""
     builtins: Mapping[str, Builtin]
 
     def create(self, name: str, /, **arguments: Any) -> Any:
-        """Make the plug-in `name` with these arguments, or raise a RequestError that says what to do."""
+        """Create the plug-in `name` with these arguments; raise a RequestError that says what to do if that fails."""
         factory, first = self.find(name)
-        try:
-            return factory(*first, **arguments)
-        except TypeError as error:
-            if "argument" not in str(error):
-                raise
-            wrong = "does not take these arguments" if arguments else "needs arguments"
+        if problem := _mismatch(factory, first, arguments):
+            wrong = "does not take these arguments" if arguments else "requires arguments"
             known = ", ".join(_arguments(factory)[len(first) :])
             takes = f"; it takes: {known}" if known else ""
-            raise RequestError(f"{self.kind} {name!r} {wrong}: {error}{takes}") from error
+            raise RequestError(f"{self.kind} {name!r} {wrong}: {problem}{takes}")
+        try:
+            return factory(*first, **arguments)
+        except TypeError as error:  # an argument of the wrong type, or one that the factory passes on to its library
+            if not arguments:
+                raise
+            raise RequestError(f"{self.kind} {name!r} cannot be created with these arguments: {error}") from error
 
     def listing(self) -> list[Listing]:
-        rows = [
-            Listing(f"{name}:NAME" if b.family else name, b.summary, _missing(b)) for name, b in self.builtins.items()
-        ]
+        """Return every plug-in, those that cannot be used included."""
+        rows = []
+        for name, b in self.builtins.items():
+            if not b.family or b.default:
+                rows.append(Listing(name, b.summary, _missing(b)))
+            if b.family:
+                rows.append(Listing(f"{name}:NAME", b.summary, "" if b.default else _missing(b)))
         for name, point in sorted(self._entry_points().items()):
             try:
                 loaded = point.load()
-            except Exception as error:  # a plug-in of somebody else's may fail in any way
+            except Exception as error:  # other people's code can fail in any way
                 rows.append(Listing(name, point.value, f"cannot be imported: {error}"))
             else:
                 rows.append(Listing(name, (loaded.__doc__ or point.value).strip().splitlines()[0], ""))
@@ -69,17 +82,17 @@ class Registry:
         return {p.name: p for p in entry_points(group=f"epida_ray.{self.kind}s") if p.name not in self.builtins}
 
     def installed(self, name: str) -> bool:
-        """Whether `name` is an entry point of an installed package."""
+        """Return whether `name` is an entry point of an installed package."""
         return name in self._entry_points()
 
     def find(self, name: str) -> tuple[Any, tuple[str, ...]]:
-        """The factory behind `name`, and the arguments that the name itself carries."""
+        """Return the factory behind `name` and the arguments that the name itself contains."""
         head, colon, rest = name.partition(":")
         builtin = self.builtins.get(name) or self.builtins.get(head)
-        if builtin is not None and builtin.family == bool(colon):
-            if missing := _missing(builtin):
+        if builtin is not None and (builtin.family == bool(colon) or (builtin.default and not colon)):
+            if (missing := _missing(builtin)) and not (builtin.default and colon):
                 raise RequestError(f"{self.kind} {name!r} cannot be used: {missing}")
-            return load_target(builtin.target), ((rest,) if builtin.family else ())
+            return load_target(builtin.target), ((rest,) if colon else ())
         point = self._entry_points().get(name)
         if point is not None:
             try:
@@ -89,29 +102,42 @@ class Registry:
         if colon and builtin is None:
             try:
                 return load_target(name), ()
-            except Exception as error:  # as above: importing it runs code of somebody else's
+            except Exception as error:  # importing runs other people's code
                 raise RequestError(f"{self.kind} {name!r} cannot be imported: {error}") from error
         known = ", ".join(row.name for row in self.listing())
-        raise RequestError(f"there is no {self.kind} {name!r}; there are: {known}, or MODULE:CLASS of your own")
+        raise RequestError(f"there is no {self.kind} {name!r}; there are: {known}, or your own MODULE:CLASS")
 
 
 def _missing(builtin: Builtin) -> str:
-    absent = [package for package in builtin.requires if find_spec(package) is None]
-    if not absent:
+    return missing_packages(builtin.requires, builtin.extra)
+
+
+def missing_packages(packages: Sequence[str], extra: str) -> str:
+    """Return which packages are not installed and which extra has them; empty when all are there."""
+    absent = [package for package in packages if find_spec(package) is None]
+    return f"{', '.join(absent)} not installed; pip install 'epida-ray[{extra}]'" if absent else ""
+
+
+def _mismatch(factory: Any, first: tuple[str, ...], arguments: dict[str, Any]) -> str:
+    """Return why the factory's signature does not fit the arguments; empty if it fits or has no signature."""
+    try:
+        signature = inspect.signature(factory)
+    except (TypeError, ValueError):  # some classes written in C
         return ""
-    return f"{', '.join(absent)} not installed; pip install 'epida-ray[{builtin.extra}]'"
+    try:
+        signature.bind(*first, **arguments)
+    except TypeError as error:
+        return str(error)
+    return ""
 
 
 def _arguments(factory: Any) -> list[str]:
-    """Names that a user may give; labels are the program's to give."""
-    try:
-        parameters = inspect.signature(factory).parameters.values()
-    except (TypeError, ValueError):
-        return []
+    """Return the names that a user may give; the program itself gives the labels."""
+    parameters = inspect.signature(factory).parameters.values()
     return [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p.name != "labels"]
 
 
 def load_target(target: str) -> Any:
-    """What `module:attribute` names."""
+    """Import and return what `module:attribute` names."""
     module, _, attribute = target.partition(":")
     return getattr(importlib.import_module(module), attribute)

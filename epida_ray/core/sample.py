@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -17,21 +17,27 @@ class Sample(NamedTuple):
     """Character spans [start, end) of `text` that no generator may change."""
 
 
+SoftLabel = Mapping[str, float]
+"""Shares of classes, by their labels: they sum to 1, and the sample's own label has the largest."""
+
+
 class Candidates(NamedTuple):
     """Rewrites of one sample, each with the operation that made it; fewer than asked is a shortfall, not an error."""
 
     texts: list[str]
     operations: list[str]
+    soft: Sequence[SoftLabel | None] | None = None
+    """The soft label of each, where it has one; a generator that gives any says so: `soft_labels = True`."""
 
 
 class Rejected(NamedTuple):
-    """A sample that is set aside, and why."""
+    """A sample that is rejected, and why."""
 
     reason: str
 
 
 def sample_seeds(run_seed: int, round_: int, ids: Sequence[str], generator: str, attempt: int) -> list[int]:
-    """64-bit seeds that depend on (run seed, round, sample id, generator, attempt) and on nothing else."""
+    """Return 64-bit seeds that depend on (run seed, round, sample id, generator, attempt) and on nothing else."""
     prefix = blake2b(f"{run_seed}\0{round_}\0{generator}\0{attempt}\0".encode(), digest_size=8)
     seeds = []
     for sample_id in ids:
@@ -42,5 +48,5 @@ def sample_seeds(run_seed: int, round_: int, ids: Sequence[str], generator: str,
 
 
 def fold_space(text: str) -> str:
-    """Trimmed, with runs of white space folded to one blank: two texts are the same candidate when these are equal."""
+    """Return the text with white space trimmed and folded: two texts are the same candidate when these are equal."""
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""A directory on a local disk or an object store, with writes that are there whole or not at all."""
+"""Open paths and URLs, and write files that are there whole or not at all."""
 
 from __future__ import annotations
 
@@ -6,28 +6,57 @@ import atexit
 import contextlib
 import errno
 import os
+import re
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
-from urllib.parse import quote, urlsplit
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from epida_ray.core.errors import RequestError
+from epida_ray.core.errors import RequestError, TransientError
+from epida_ray.data.retry import one_line, with_retries
+
+T = TypeVar("T")
+
+_SECRET = re.compile(
+    r"(^|[_-])(sig|sas|auth|key|pwd|pw|pass|jwt)($|[_-])|secret|passw|token|signature|credential|key(id)?$",
+    re.IGNORECASE,
+)
+"""Names of URL options whose values nobody should read in a manifest."""
+
+_NO_USERS = {"http", "https", "s3", "s3a", "gs", "gcs"}
+"""Where the name of a user alone is a token or a key."""
+
+_OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory"}
+"""fsspec's filesystems where a file appears when its upload is complete."""
+
+
+def check_url(location: str) -> None:
+    """Refuse a URL with a password or a secret, since a run writes URLs down; a user's name alone is fine."""
+    advice = "out of URLs, which a run writes down; set them in the environment, such as AWS_ACCESS_KEY_ID"
+    for link in location.split("::"):
+        parts = urlsplit(link)
+        user = unquote(parts.netloc.rpartition("@")[0])
+        host, colon, port = parts.netloc.rpartition(":")
+        cut = colon and not port.isdecimal() and not host.startswith("[") and "@" in link  # by a / or # of a password
+        if ":" in user or cut or (user and parts.scheme in _NO_USERS):
+            raise RequestError(f"keep credentials {advice}")
+        for name, _ in parse_qsl(parts.query.replace(";", "&"), keep_blank_values=True):
+            if _SECRET.search(name):
+                raise RequestError(f"keep credentials such as {name}= {advice}")
 
 
 def open_filesystem(location: str) -> tuple[pafs.FileSystem, str]:
-    """The filesystem of a path or URL, and the path on it. Local paths become absolute."""
+    """Return the filesystem of a path or URL, and the path on it. Local paths become absolute."""
     if "://" not in location:
         return pafs.LocalFileSystem(), os.path.abspath(os.path.expanduser(location))
-    if any("@" in urlsplit(link).netloc for link in location.split("::")):
-        raise RequestError(
-            "keep credentials out of URLs, which a run writes down; AWS_ACCESS_KEY_ID and the like are read"
-        )
+    check_url(location)
     try:
         filesystem, path = pafs.FileSystem.from_uri(location)
         if isinstance(filesystem, pafs.S3FileSystem):
@@ -46,19 +75,19 @@ def open_filesystem(location: str) -> tuple[pafs.FileSystem, str]:
 
 
 def url_of(location: str, path: str) -> str:
-    """The URL of a path on the filesystem that the URL `location` is on, with the options of its query."""
+    """Return the URL of a path on the filesystem that the URL `location` is on, with the options of its query."""
     parts = urlsplit(location)
     host = "" if path.split("/", 1)[0] == parts.netloc else parts.netloc
     return f"{parts.scheme}://{host}{quote(path)}" + (f"?{parts.query}" if parts.query else "")
 
 
 def folder_url(filesystem: pafs.FileSystem, location: str, path: str, folder: str) -> str:
-    """What opens `folder` anew, which is `path` or above it, where `location` opened `path` on this filesystem."""
+    """Return the URL of `folder`, which is `path` or above it, where `location` is the URL of `path`."""
     if isinstance(filesystem, pafs.LocalFileSystem):
         return folder
     if not isinstance(filesystem, pafs.PyFileSystem):
         return url_of(location, folder)
-    # fsspec's filesystems each have their own idea of what of a URL is the path; its end is, with all of them.
+    # Each of fsspec's filesystems decides for itself which part of a URL is the path; with all of them its end is.
     url, chain, rest = location, "", ""
     if not url.endswith(path[len(folder) :]):
         url, chain, rest = location.partition("::")
@@ -67,7 +96,7 @@ def folder_url(filesystem: pafs.FileSystem, location: str, path: str, folder: st
 
 
 def below(location: str, name: str) -> str:
-    """The path or URL of something in the directory `location`."""
+    """Return the path or URL of `name` in the directory `location`."""
     if "://" not in location:
         return f"{location.rstrip('/')}/{name}"
     head, mark, query = location.partition("?")
@@ -75,22 +104,41 @@ def below(location: str, name: str) -> str:
 
 
 def refusal(error: OSError) -> str | None:
-    """What to say of a disk that takes no more: full, over quota, read-only or not ours; None for other errors."""
+    """Return why a disk takes no more: full, over quota, read-only or not ours; None for other errors."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
         return None
     return os.strerror(error.errno)
 
 
-class Storage:
-    """Files under one root. Names are relative and use forward slashes."""
+_PASSING = {
+    errno.EAGAIN, errno.EBUSY, errno.ECONNABORTED, errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH,
+    errno.EINTR, errno.EIO, errno.ENETUNREACH, errno.EPIPE, errno.ESTALE, errno.ETIMEDOUT,
+}  # fmt: skip
+"""Failures of a disk that may pass. Those of object stores have no number."""
 
-    def __init__(self, location: str) -> None:
-        self.location = location.rstrip("/") or "/"
+
+def _is_final(error: Exception) -> bool:
+    """Return whether trying again is in vain: the file is not there, the disk is full, the place is no directory."""
+    number = getattr(error, "errno", None)
+    return isinstance(error, FileNotFoundError) or (number is not None and number not in _PASSING)
+
+
+class Storage:
+    """Files under one root. Names are relative and use forward slashes.
+
+    What fails for a moment is tried again; what fails on and on is a TransientError.
+
+    A `guard` is called before each file appears or goes, and may raise: a run checks there that it still owns its
+    directory. It travels with the storage to other processes.
+    """
+
+    def __init__(self, location: str, guard: Callable[[], None] | None = None) -> None:
+        self.location, self.guard = location.rstrip("/") or "/", guard
         self._connect()
 
     @property
     def url(self) -> str:
-        """The absolute location, for another process."""
+        """Return the absolute location, for another process."""
         return self.root if self.is_local else self.location
 
     def _connect(self) -> None:
@@ -98,54 +146,101 @@ class Storage:
         self.root = root.rstrip("/") or "/"
         self.is_local = isinstance(self.filesystem, pafs.LocalFileSystem)
 
-    def __getstate__(self) -> dict[str, str]:
-        return {"location": self.url}
+    def __getstate__(self) -> dict[str, Any]:
+        return {"location": self.url, "guard": self.guard}
 
-    def __setstate__(self, state: dict[str, str]) -> None:
-        self.location = state["location"]
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.location, self.guard = state["location"], state["guard"]
         self._connect()
 
     def path(self, name: str) -> str:
         return f"{self.root}/{name}" if name else self.root
 
+    def retried(self, action: Callable[[], T], what: str) -> T:
+        """Return what `action` returns, which reads or writes files here, after some attempts if need be."""
+        return with_retries(action, f"cannot {what} {self.location}", final=_is_final)
+
     def exists(self, name: str) -> bool:
+        def look() -> bool:
+            return bool(self.filesystem.get_file_info(self.path(name)).type != pafs.FileType.NotFound)
+
         try:
-            return self.filesystem.get_file_info(self.path(name)).type != pafs.FileType.NotFound
-        except OSError as error:
-            raise RequestError(f"cannot look into {self.location}: {' '.join(str(error).split())[:300]}") from error
+            return self.retried(look, "look into")
+        except (OSError, TransientError) as error:
+            reason = one_line(error.__cause__ or error)
+            raise RequestError(f"cannot look into {self.location}: {reason}") from error
+
+    def _infos(self, folder: str, recursive: bool = False) -> list[pafs.FileInfo]:
+        selector = pafs.FileSelector(self.path(folder), recursive=recursive, allow_not_found=True)
+        return self.retried(lambda: list(self.filesystem.get_file_info(selector)), "look into")
 
     def names(self, folder: str, folders: bool = False) -> set[str]:
-        """The files directly in `folder`; none when it does not exist. Unfinished writes are left out."""
-        selector = pafs.FileSelector(self.path(folder), allow_not_found=True)
-        infos = self.filesystem.get_file_info(selector)
+        """Return the files directly in `folder`; none when it does not exist. Unfinished writes are left out."""
+        infos = self._infos(folder)
         wanted = (pafs.FileType.File, pafs.FileType.Directory) if folders else (pafs.FileType.File,)
         return {i.base_name for i in infos if i.type in wanted and not i.base_name.startswith(".")}
 
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return the files directly in `folder` with their sizes in bytes."""
+        infos = self._infos(folder)
+        return {i.base_name: i.size for i in infos if i.type == pafs.FileType.File and not i.base_name.startswith(".")}
+
     def read(self, name: str) -> bytes:
-        with self.filesystem.open_input_stream(self.path(name)) as stream:
-            return bytes(stream.read())
+        def read() -> bytes:
+            with self.filesystem.open_input_stream(self.path(name), compression=None) as stream:
+                return bytes(stream.read())
+
+        return self.retried(read, "read from")
+
+    def footer(self, name: str) -> pq.FileMetaData:
+        """Return the footer of a Parquet file; one that is damaged is a ValueError."""
+
+        def read() -> pq.FileMetaData:
+            with self.filesystem.open_input_file(self.path(name)) as file:
+                return pq.ParquetFile(file).metadata
+
+        def intact() -> bool:
+            return bool(self.read(name))
+
+        return with_retries(read, f"cannot read from {self.location}", intact, final=_is_final)
 
     def write(self, name: str, data: bytes | pa.Buffer) -> None:
-        """Whole or not at all: a temporary name and a rename on disks, one PUT on object stores."""
-        target = self.path(name)
-        data = pa.py_buffer(data)
-        if not self.is_local:
-            with self.filesystem.open_output_stream(target) as stream:
-                stream.write(data)
-            return
-        folder = os.path.dirname(target)
-        os.makedirs(folder, exist_ok=True)
-        temporary = os.path.join(folder, f".{uuid.uuid4().hex}.part")
-        try:
-            with Path(temporary).open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
+        """Write a file whole or not at all: under a temporary name that is then changed, or with one PUT."""
+        buffer = pa.py_buffer(data)
+
+        def write() -> None:
+            with _new_file(self.filesystem, self.path(name), self.guard) as sink:
+                sink.write(buffer)
+
+        self.retried(write, "write to")
+
+    def create(self, name: str, data: bytes) -> str | None:
+        """Create a file that one process alone may create; return its name, or None when another one was first.
+
+        A disk refuses the second. Arrow cannot ask an object store for that, so there each process writes beside the
+        others, under a name with an ending of its own, and withdraws unless it is alone. Their listings show every
+        earlier write, so all may withdraw, but two never stay.
+        """
+        folder, _, last = name.rpartition("/")
+        if self.is_local:
+            if self.guard is not None:
+                self.guard()
+            Path(self.path(folder)).mkdir(parents=True, exist_ok=True)
+            try:
+                with Path(self.path(name)).open("xb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+            except FileExistsError:
+                return None
+            return name
+        stem, suffix = last.split(".", 1)
+        mine = f"{stem}-{uuid.uuid4().hex[:12]}.{suffix}"
+        self.write(f"{folder}/{mine}", data)
+        if any(other.startswith(f"{stem}-") for other in self.names(folder) - {mine}):
+            self.remove(f"{folder}/{mine}")
+            return None
+        return f"{folder}/{mine}"
 
     def write_table(self, name: str, table: pa.Table) -> None:
         sink = pa.BufferOutputStream()
@@ -153,13 +248,38 @@ class Storage:
         self.write(name, sink.getvalue())
 
     def remove(self, name: str) -> None:
-        self.filesystem.delete_file(self.path(name))
+        if self.guard is not None:
+            self.guard()
+        tried = False
+
+        def delete() -> None:
+            nonlocal tried
+            again, tried = tried, True
+            try:
+                self.filesystem.delete_file(self.path(name))
+            except FileNotFoundError:
+                if not again:  # else the attempt before has done it, and only its answer was lost
+                    raise
+
+        self.retried(delete, "delete from")
+
+    def remove_folder(self, name: str) -> None:
+        if self.guard is not None:
+            self.guard()
+        self.retried(lambda: self.filesystem.delete_dir(self.path(name)), "delete from")
+
+    def open(self, name: str) -> pa.NativeFile:
+        """Open a file to read parts of it. What fails then is not tried again."""
+        return self.retried(lambda: self.filesystem.open_input_file(self.path(name)), "read from")
 
     def remove_unfinished(self) -> None:
         """Delete what killed writers left under temporary names."""
-        if self.is_local:
-            for entry in Path(self.root).rglob(".*.part"):
-                entry.unlink(missing_ok=True)
+        if not _by_renaming(self.filesystem):
+            return
+        for info in self._infos("", recursive=True):
+            if info.type == pafs.FileType.File and info.base_name.startswith(".") and info.extension == "part":
+                with contextlib.suppress(FileNotFoundError):
+                    self.filesystem.delete_file(info.path)
 
     def upload(self, local: Path, folder: str) -> None:
         """Copy a local directory's files into `folder`, each atomically."""
@@ -167,7 +287,7 @@ class Storage:
             self.write(str(PurePosixPath(folder) / file.relative_to(local).as_posix()), file.read_bytes())
 
     def local_copy(self, folder: str) -> Path:
-        """`folder` as a local directory: itself on a disk, else a copy that is deleted when this process ends."""
+        """Return `folder` as a local directory: itself on a disk, else a copy for the life of this process."""
         if self.is_local:
             return Path(self.path(folder))
         target = Path(tempfile.mkdtemp(prefix="epida-"))
@@ -177,7 +297,7 @@ class Storage:
 
     @contextlib.contextmanager
     def local(self, folder: str) -> Iterator[Path]:
-        """`folder` as a local directory for the length of a `with` block."""
+        """Give `folder` as a local directory for the length of a `with` block."""
         if self.is_local:
             yield Path(self.path(folder))
             return
@@ -186,10 +306,84 @@ class Storage:
             yield Path(target)
 
     def _download(self, folder: str, target: Path) -> None:
-        base = self.path(folder)
-        for info in self.filesystem.get_file_info(pafs.FileSelector(base, recursive=True)):
+        for info in self._infos(folder, recursive=True):
             if info.type == pafs.FileType.File:
-                file = target / PurePosixPath(info.path).relative_to(base)
+                name = PurePosixPath(info.path).relative_to(self.path(folder))
+                file = target / name
                 file.parent.mkdir(parents=True, exist_ok=True)
-                with self.filesystem.open_input_stream(info.path) as stream:
-                    file.write_bytes(stream.read())
+                file.write_bytes(self.read(f"{folder}/{name}" if folder else str(name)))
+
+
+@contextlib.contextmanager
+def whole_file(location: str) -> Iterator[Any]:
+    """Give a stream to a file that is there when the block is done; nothing is left of a block that fails."""
+    filesystem, path = open_filesystem(location)
+    if _by_renaming(filesystem):
+        with _new_file(filesystem, path) as sink:
+            yield sink
+        return
+    with tempfile.TemporaryFile() as spool:  # closing a stream to an object store would keep what a failed block wrote
+        yield spool
+        spool.seek(0)
+        with _new_file(filesystem, path) as sink:
+            shutil.copyfileobj(spool, sink, 1 << 23)
+
+
+def _by_renaming(filesystem: pafs.FileSystem) -> bool:
+    """Return whether a file is written under a temporary name; an object store shows it once it is complete."""
+    if not isinstance(filesystem, pafs.PyFileSystem):
+        return isinstance(filesystem, (pafs.LocalFileSystem, pafs.HadoopFileSystem))
+    from fsspec import AbstractFileSystem
+
+    inner = filesystem.handler.fs
+    protocols = {inner.protocol} if isinstance(inner.protocol, str) else set(inner.protocol)
+    if protocols & _OBJECT_STORES:
+        return False
+    if type(inner).mv is AbstractFileSystem.mv:  # which copies and deletes
+        raise RequestError(
+            f"files cannot be written atomically to {min(protocols)}://; choose a disk, an object store, hdfs or sftp"
+        )
+    return True
+
+
+@contextlib.contextmanager
+def _new_file(filesystem: pafs.FileSystem, path: str, guard: Callable[[], None] | None = None) -> Iterator[Any]:
+    check = guard or (lambda: None)
+    if not _by_renaming(filesystem):
+        check()
+        with filesystem.open_output_stream(path, compression=None) as sink:
+            yield sink
+        return
+    folder = path.rpartition("/")[0]
+    temporary = f"{folder}/.{uuid.uuid4().hex}.part"
+    filesystem.create_dir(folder or "/", recursive=True)
+    try:
+        if isinstance(filesystem, pafs.LocalFileSystem):
+            with Path(temporary).open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            check()
+            os.replace(temporary, path)
+        else:
+            with filesystem.open_output_stream(temporary, compression=None) as sink:
+                yield sink
+            check()
+            _move(filesystem, temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            filesystem.delete_file(temporary)
+        raise
+
+
+def _move(filesystem: pafs.FileSystem, source: str, target: str) -> None:
+    """Rename a file. Where that refuses to replace another one, as HDFS does, the other is deleted first."""
+    inner = filesystem.handler.fs.mv if isinstance(filesystem, pafs.PyFileSystem) else filesystem.move
+    try:
+        inner(source, target)
+    except OSError:
+        # a source that is gone, because its run has ended, must not cost the file that another process put there
+        if any(info.type != pafs.FileType.File for info in filesystem.get_file_info([source, target])):
+            raise
+        filesystem.delete_file(target)
+        inner(source, target)

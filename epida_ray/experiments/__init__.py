@@ -1,1 +1,1 @@
-"""Data sets, trials, tables, the paper's numbers, the demo and the report."""
+"""Experiments: data sets, trials, tables, the demo and the report."""

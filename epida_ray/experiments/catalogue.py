@@ -1,170 +1,88 @@
-"""The paper's experiments as lists of trials, with the numbers the paper has for them."""
+"""The paper's experiments as lists of trials, with the paper's numbers for them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast, get_args
+from typing import Any
 
 from epida_ray.core.errors import RequestError
-from epida_ray.experiments.trials import NONE, Budget, Method, Protocol, Trial
-
-Column = tuple[str, str]
-"""(data set, size)"""
+from epida_ray.experiments import paper
+from epida_ray.experiments.options import Options, Setting
+from epida_ray.experiments.paper import PERCENTS, STUDIES
+from epida_ray.experiments.trials import NONE, Method, Trial
 
 EPIDA = Method("EPiDA (REM+CEM)")
 RANDOM = Method("random EDA", select="random")
 ONE_TIME = Method("EPiDA (REM+CEM)", online=False)
 RANDOM_ONE_TIME = Method("random EDA", select="random", online=False)
 
-MAIN: tuple[Column, ...] = (
+MAIN: tuple[Setting, ...] = (
     ("trec", "1%"), ("trec", "10%"), ("irony", "1%"), ("irony", "10%"), ("agnews", "60"), ("agnews", "120"),
     ("sentiment", "1%"), ("sentiment", "10%"), ("sst2", "1%"), ("subj", "1%"), ("cr", "5%"),
 )  # fmt: skip
-STUDIES: tuple[Column, ...] = (("trec", "1%"), ("irony", "1%"))
-"""Where the paper's smaller studies were made."""
+FEW_LABELS: tuple[Setting, ...] = (
+    ("trec", "1%"), ("trec", "10%"), ("irony", "1%"), ("irony", "10%"), ("agnews", "60"), ("agnews", "120"),
+    ("sentiment", "1%"), ("sst2", "1%"), ("subj", "1%"), ("cr", "5%"),
+)  # fmt: skip
+MAP: tuple[Setting, ...] = (
+    ("trec", "1%"), ("trec", "10%"), ("irony", "10%"), ("agnews", "60"), ("sst2", "1%"), ("subj", "1%"),
+)  # fmt: skip
+QUICK_STEPS, QUICK_ROUNDS = 60, 3
+SEEDS, QUICK_SEEDS = 5, 2
 
-
-@dataclass(frozen=True)
-class Options:
-    """How much of an experiment to run, and how."""
-
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    quick: bool = False
-    full: bool = False
-    protocol: Protocol = "dev"
-    classifier: str = "cnn"
-    classifier_args: dict[str, Any] = field(default_factory=dict)
-    generators: tuple[str, ...] = ()
-    generator_args: dict[str, Any] = field(default_factory=dict)
-    """For each of `generators`."""
-    columns: tuple[Column, ...] = ()
-    clean: bool = False
-    steps: int | None = None
-    """Steps of training, if not the classifier's default."""
-    learning_rate: float | None = None
-    text_column: str = "text"
-    label_column: str | None = None
-
-
-def make_options(
-    *,
-    seeds: int = 5,
-    quick: bool = False,
-    full: bool = False,
-    protocol: str = "dev",
-    classifier: str = "cnn",
-    generators: Sequence[str] = (),
-    generator_args: dict[str, Any] | None = None,
-    settings: Sequence[str] = (),
-    clean: bool = False,
-    steps: int | None = None,
-    learning_rate: float | None = None,
-    classifier_args: dict[str, Any] | None = None,
-    text_column: str = "text",
-    label_column: str | None = None,
-) -> Options:
-    """From what a command line gives: `settings` are DATASET:SIZE such as trec:1%, agnews:60 or hub:ag_news:60."""
-    if protocol not in get_args(Protocol):
-        raise RequestError(f"--protocol is {' or '.join(get_args(Protocol))}, not {protocol!r}")
-    if seeds < 1:
-        raise RequestError(f"--seeds is how many seeds to run, at least 1, not {seeds}")
-    if steps is not None and steps < 10:
-        raise RequestError(f"--steps is how long to train, at least 10, not {steps}")
-    if learning_rate is not None and not learning_rate > 0:
-        raise RequestError(f"--learning-rate is above 0, not {learning_rate:g}")
-    if quick and full:
-        raise RequestError("--quick and --full exclude each other")
-    if generator_args and not generators:
-        raise RequestError("--generator-arg needs --generator, to say whose argument it is")
-    columns = []
-    for setting in settings:
-        dataset, _, size = setting.rpartition(":")
-        if not dataset:
-            raise RequestError(f"a setting is DATASET:SIZE, such as trec:1% or agnews:60, not {setting!r}")
-        columns.append((dataset, size))
-    return Options(
-        seeds=tuple(range(seeds)),
-        quick=quick,
-        full=full,
-        protocol=cast(Protocol, protocol),
-        classifier=classifier,
-        generators=tuple(generators),
-        generator_args=generator_args or {},
-        columns=tuple(columns),
-        clean=clean,
-        steps=steps,
-        learning_rate=learning_rate,
-        classifier_args=classifier_args or {},
-        text_column=text_column,
-        label_column=label_column,
-    )
+Plan = tuple[list[Method], tuple[Setting, ...]]
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """`plan` gives methods and columns; every method is run on every column with every seed."""
+    """`plan` gives methods and settings; every method runs in every setting with every seed."""
 
     name: str
     title: str
-    plan: Callable[[Options], tuple[list[Method], tuple[Column, ...]]]
-    paper: dict[tuple[str, Column], float] = field(default_factory=dict)
+    plan: Callable[[Options], Plan]
+    paper: paper.Numbers = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     metric: str = "macro_f1"
     extra: tuple[str, ...] = ()
-    """Further figures of a trial that get a table of their own."""
+    """Further figures of a trial, each shown in a table of its own."""
     measure: tuple[str, ...] = ()
+    baselines: tuple[str, ...] = ()
+    """Methods that all others are compared with; by default no augmentation and random rewrites."""
     paper_of: str = "cnn"
-    """The classifier that the paper's numbers are of."""
+    """The classifier that the paper's numbers are for."""
     plotted: str = ""
     """What the plot shows, if not the metric."""
     lines: bool = False
-    """Plot the metric over the columns, not side by side."""
+    """Plot the metric over the settings as lines."""
     use_dev_split: bool = False
 
     def trials(self, options: Options) -> list[Trial]:
-        methods, columns = self.plan(options)
+        methods, settings = self.plan(options)
         methods = [
             replace(m, generator_args=options.generator_args) if m.generator in options.generators else m
             for m in methods
         ]
-        if options.columns:
-            columns = options.columns
+        if options.settings:
+            settings = options.settings
         elif options.quick:
-            columns = columns[:1]
-        seeds = options.seeds[:2] if options.quick else options.seeds
-        budget = replace(default_budget(options.classifier), learning_rate=options.learning_rate)
-        if options.steps:
-            budget = replace(budget, steps=options.steps)
+            settings = settings[:1]
+        example = Trial(
+            "", "", 0, NONE, options.classifier, options.classifier_args, steps=options.steps,
+            learning_rate=options.learning_rate, protocol=options.protocol, use_dev_split=self.use_dev_split,
+            clean=options.clean, measure=self.measure,
+        )  # fmt: skip
         if options.quick:
-            budget = replace(budget, steps=min(budget.steps, 60), least=3, most=12, rounds=3)
+            example = replace(example, steps=min(options.steps or QUICK_STEPS, QUICK_STEPS), rounds=QUICK_ROUNDS)
         return [
-            Trial(
-                dataset, size, seed, method, options.classifier, options.classifier_args, budget,
-                options.protocol, use_dev_split=self.use_dev_split, clean=options.clean, measure=self.measure,
-            )
-            for dataset, size in columns
-            for seed in seeds
+            replace(example, dataset=dataset, size=size, seed=seed, method=method)
+            for dataset, size in settings
+            for seed in options.seeds or range(QUICK_SEEDS if options.quick else SEEDS)
             for method in methods
-        ]  # fmt: skip
+        ]
 
 
-def default_budget(classifier: str) -> Budget:
-    if classifier == "cnn":
-        return Budget()
-    return Budget(steps=120, least=3, most=15, rounds=3)
-
-
-def _paper(columns: Sequence[Column], rows: dict[str, Sequence[float | None]]) -> dict[tuple[str, Column], float]:
-    return {
-        (name, column): value
-        for name, values in rows.items()
-        for column, value in zip(columns, values, strict=True)
-        if value is not None
-    }
-
-
-def _chance(generator: str) -> str:
+def _random(generator: str) -> str:
     return "random EDA" if generator == "eda" else f"random {generator}"
 
 
@@ -172,47 +90,135 @@ def _epida(generator: str) -> str:
     return "EPiDA with EDA" if generator == "eda" else f"EPiDA with {generator}"
 
 
-def _generality(options: Options) -> tuple[list[Method], tuple[Column, ...]]:
-    methods = [NONE]
-    for generator in options.generators or ("eda",):
-        methods += [
-            Method(_chance(generator), generator=generator, select="random"),
-            Method(_epida(generator), generator=generator),
-        ]
-    return methods, MAIN
+OF_THE_SAMPLES = ("substructure", "span-mix", "morph")
+"""Generators that take parts of the samples themselves, and need neither models nor word lists."""
 
 
-_GENERALITY_COLUMNS = (
-    ("trec", "1%"), ("trec", "10%"), ("agnews", "60"), ("agnews", "120"), ("sentiment", "1%"), ("sentiment", "10%"),
-    ("irony", "1%"), ("irony", "10%"),
-)  # fmt: skip
-_GENERALITY_PAPER = _paper(
-    _GENERALITY_COLUMNS,
-    {
-        "none": (0.722, 0.806, 0.745, 0.826, 0.446, 0.584, 0.534, 0.616),
-        "EPiDA with EDA": (0.745, 0.814, 0.806, 0.829, 0.520, 0.598, 0.579, 0.621),
-        "EPiDA with cwe": (0.737, 0.817, 0.806, 0.826, 0.524, 0.598, 0.578, 0.623),
-        "EPiDA with textattack": (0.723, 0.838, 0.819, 0.829, 0.527, 0.600, 0.568, 0.631),
-    },
-)
+def _both(generators: Sequence[str], **options: Any) -> list[Method]:
+    """Return random rewrites and chosen ones by each of these generators."""
+    return [
+        method
+        for generator in generators
+        for method in (
+            Method(_random(generator), generator=generator, select="random", **options),
+            Method(_epida(generator), generator=generator, **options),
+        )
+    ]
 
 
-def _sota(options: Options) -> tuple[list[Method], tuple[Column, ...]]:
+def _generality(options: Options) -> Plan:
+    return [NONE, *_both(options.generators or ("eda",))], MAIN
+
+
+def _sota(options: Options) -> Plan:
     generators = options.generators or (
         ("eda", "cwe", "back-translation", "language-model") if options.full else ("eda",)
     )
     methods = [NONE]
-    methods += [Method(_chance(g), generator=g, select="random", online=False) for g in generators]
+    methods += [Method(_random(g), generator=g, select="random", online=False) for g in generators]
     methods += [
         Method("REM only", select="rem", online=False),
         Method("CEM only", select="cem", online=False),
         Method("REM+CEM", online=False),
     ]
+    if not options.generators:
+        methods += _both(OF_THE_SAMPLES, online=False)
     return methods, (("irony", "10%"), ("sentiment", "10%"))
 
 
+FROZEN = replace(NONE, name="encoder", classifier="encoder")
+TUNED = replace(NONE, name="encoder, tuned", classifier="encoder", classifier_args={"tune": "contrastive"})
+UNLABELLED = 1500
+
+
+def _few_labels(options: Options) -> Plan:
+    pool: dict[str, Any] = {"unlabelled": UNLABELLED}
+    methods = [
+        replace(NONE, name="cnn", classifier="cnn"),
+        FROZEN,
+        replace(FROZEN, name="encoder, balanced", balance=True),
+        replace(FROZEN, name="encoder + unlabelled texts", **pool),
+        replace(NONE, name="cnn + unlabelled texts, encoder as teacher", classifier="cnn", teacher=FROZEN, **pool),
+    ]
+    if options.full:
+        methods += [
+            TUNED,
+            replace(TUNED, name="encoder, tuned + unlabelled texts", **pool),
+            replace(NONE, name="cnn + unlabelled texts, tuned teacher", classifier="cnn", teacher=TUNED, **pool),
+        ]
+    return methods, FEW_LABELS
+
+
+def _views(options: Options) -> Plan:
+    """Return what rewrites could add: to the encoder, to unlabelled texts, and with a second judge."""
+    pool: dict[str, Any] = {"unlabelled": UNLABELLED}
+    with_eda: dict[str, Any] = {"classifier": "encoder", "generator": "eda"}
+    two_judges = Method("cnn + EPiDA, encoder as second judge", classifier="cnn", teacher=FROZEN)
+    methods = [
+        replace(NONE, name="cnn", classifier="cnn"),
+        Method("cnn + EPiDA", classifier="cnn"),
+        two_judges,
+        FROZEN,
+        Method("encoder + random EDA", select="random", **with_eda),
+        Method("encoder + EPiDA", **with_eda),
+        replace(FROZEN, name="encoder + unlabelled texts", **pool),
+        Method("encoder + unlabelled texts and their EDA", pool_rewrites=True, **pool, **with_eda),
+    ]
+    if options.full:
+        methods += [
+            TUNED,
+            Method("encoder, tuned + random EDA", select="random", classifier_args=TUNED.classifier_args, **with_eda),
+            Method("encoder, tuned + EPiDA", classifier_args=TUNED.classifier_args, **with_eda),
+        ]
+    return methods, FEW_LABELS
+
+
+def _typos(options: Options) -> Plan:
+    noisy = replace(NONE, name="none", noise="spelling:0.3")
+    robust: dict[str, Any] = {"generator": "spelling", "generator_args": {"alpha": 0.3}, "noise": "spelling:0.3"}
+    return [
+        noisy,
+        Method("random spelling", select="random", **robust),
+        Method("worst spelling (REM)", select="rem", **robust),
+    ], FEW_LABELS
+
+
+def _map(options: Options) -> Plan:
+    careful: dict[str, Any] = {"generator_args": {"careful": True}}
+    strong: dict[str, Any] = {"generator_args": dict.fromkeys(("alpha_sr", "alpha_ri", "alpha_rs", "p_rd"), 0.3)}
+    methods = [
+        NONE,
+        RANDOM,
+        replace(EPIDA, name="EPiDA with EDA"),
+        replace(RANDOM, name="random careful EDA", **careful),
+        replace(EPIDA, name="EPiDA with careful EDA", **careful),
+        *_both(OF_THE_SAMPLES),
+        replace(NONE, name="mixup", mixup=0.2),
+        replace(NONE, name="mixup, input", mixup=0.2, mixup_layer="input"),
+        replace(EPIDA, name="multi-task", loss="multi-task"),
+        replace(EPIDA, name="EPiDA with strong EDA", **strong),
+        replace(EPIDA, name="curriculum", curriculum=True, **strong),
+    ]
+    if options.full:
+        methods.append(Method("EPiDA with author", generator="author", online=False))
+    return methods, MAP
+
+
+def _author(options: Options) -> Plan:
+    few: dict[str, Any] = {"m": 2, "k": 2, "online": False}
+    methods = [
+        NONE,
+        Method("random EDA", select="random", **few),
+        Method("EPiDA with EDA", **few),
+        Method("EPiDA with author", generator="author", **few),
+    ]
+    if options.full:
+        methods.append(replace(methods[-1], name="random author", select="random"))
+    return methods, tuple((name, f"{n} per class") for n in (5, 20) for name in ("subj", "trec"))
+
+
 def ablation_rows() -> list[Method]:
-    """The paper's nine rows by their numbers: DA, REM, CEM, online, pre-training."""
+    """Return the paper's nine rows by their numbers: DA, REM, CEM, online, pre-training."""
     row = Method("", pretrain=False, online=False)
     return [
         replace(NONE, name="1: none"),
@@ -227,43 +233,23 @@ def ablation_rows() -> list[Method]:
     ]
 
 
-def _ablation(options: Options) -> tuple[list[Method], tuple[Column, ...]]:
-    return ablation_rows(), MAIN
-
-
-_ABLATION_PAPER = _paper(
-    STUDIES,
-    dict(
-        zip(
-            (method.name for method in ablation_rows()),
-            zip(
-                (0.722, 0.736, 0.723, 0.729, 0.723, 0.734, 0.739, 0.740, 0.745),
-                (0.534, 0.474, 0.550, 0.557, 0.559, 0.548, 0.575, 0.576, 0.579),
-                strict=True,
-            ),
-            strict=True,
-        )
-    ),
-)
-
-
-def _study(*methods: Method) -> Callable[[Options], tuple[list[Method], tuple[Column, ...]]]:
-    """One-time and pre-trained, the setting of the paper's smaller studies, with both baselines."""
+def _study(*methods: Method) -> Callable[[Options], Plan]:
+    """Return the plan of the paper's smaller studies: one-time and pre-trained, with both baselines."""
     return lambda _options: ([NONE, RANDOM_ONE_TIME, *methods], STUDIES)
 
 
-def _alpha(options: Options) -> tuple[list[Method], tuple[Column, ...]]:
+def _alpha(options: Options) -> Plan:
     steps = (0, 5, 10) if options.quick else range(11)
     each = [replace(ONE_TIME, name=f"α = {i / 10:.1f}", combine="weighted", alpha=i / 10) for i in steps]
     return [NONE, RANDOM_ONE_TIME, *each], STUDIES
 
 
-def _k(options: Options) -> tuple[list[Method], tuple[Column, ...]]:
+def _k(options: Options) -> Plan:
     each = [replace(ONE_TIME, name=f"K = {k}", k=k) for k in ((2, 10) if options.quick else (2, 3, 5, 7, 10))]
     return [NONE, RANDOM_ONE_TIME, *each], (("irony", "1%"),)
 
 
-def _error_distance(options: Options) -> tuple[list[Method], tuple[Column, ...]]:
+def _error_distance(options: Options) -> Plan:
     methods = [
         replace(RANDOM_ONE_TIME, name="EDA"),
         replace(ONE_TIME, name="REM only", select="rem"),
@@ -273,39 +259,31 @@ def _error_distance(options: Options) -> tuple[list[Method], tuple[Column, ...]]
     return methods, (("sentiment", "1%" if options.quick else "10%"),)
 
 
-def _speed(options: Options) -> tuple[list[Method], tuple[Column, ...]]:
+def _speed(options: Options) -> Plan:
     methods = []
     for generator in options.generators or (("eda", "cwe") if options.full else ("eda",)):
         methods += [
-            Method(generator, generator=generator, select="random", online=False),
+            Method(generator, generator=generator, select="random", k=1, online=False),
             Method(f"{generator} + EPiDA", generator=generator, online=False),
         ]
     return methods, (("sentiment", "1%" if options.quick else "10%"),)
 
 
-_PERCENTS = (1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100)
-
-
-def _saturation(options: Options) -> tuple[list[Method], tuple[Column, ...]]:
-    percents = _PERCENTS if options.full else (1, 5, 10, 20, 50, 100)
+def _saturation(options: Options) -> Plan:
+    percents = PERCENTS if options.full else (1, 5, 10, 20, 50, 100)
     return [NONE, RANDOM, replace(EPIDA, name="EPiDA")], tuple(("trec", f"{p}%") for p in percents)
 
 
-def _whole(options: Options, dataset: str) -> tuple[Column, ...]:
-    return ((dataset, "2%" if options.quick else "100%"),)
+def _sst(options: Options) -> Plan:
+    return [NONE, *_both(options.generators or ("eda", *OF_THE_SAMPLES))], (("sst1", "10%"),)
 
 
-def _sst(options: Options) -> tuple[list[Method], tuple[Column, ...]]:
-    methods, _ = _generality(options)
-    return methods, (("sst1", "10%"),)
+def _vda(options: Options) -> Plan:
+    size = "2%" if options.quick else "100%"
+    return _generality(options)[0], (("agnews", size), ("mr", size)) if options.full else (("agnews", size),)
 
 
-def _vda(options: Options) -> tuple[list[Method], tuple[Column, ...]]:
-    methods, _ = _generality(options)
-    return methods, _whole(options, "agnews") + (_whole(options, "mr") if options.full else ())
-
-
-def _formula(options: Options) -> tuple[list[Method], tuple[Column, ...]]:
+def _formula(options: Options) -> Plan:
     divs, quas = ("rem", "rem-linear"), ("cem", "cem-agreement", "neg-entropy")
     each = [
         Method(f"{div}+{qua}{'' if pooled else ', original apart'}", select=f"{div}+{qua}", pool_original=pooled)
@@ -318,37 +296,85 @@ def _formula(options: Options) -> tuple[list[Method], tuple[Column, ...]]:
     return [NONE, RANDOM, *(each[::4] if options.quick else each)], MAIN
 
 
-_SHARED = (
-    "The paper's normalisation, combination and replacement studies share .740 and .576, row 8 of its ablation "
-    "(pre-trained, one-time); these trials are run that way."
+SAME_NUMBERS = (
+    "The paper's normalization, combination and replacement studies share .740 and .576, row 8 of its ablation "
+    "(pre-trained, one-time); these trials run that way."
 )
-_MIRROR = (
-    "flips: share of the kept that their judge takes for another class. mirror: median correlation of s_div and "
-    "s_qua within a sample. extreme: share of the kept with s_div within .05 of 0 or 1. All are means over the rounds."
+MEASURES = (
+    "flips: share of the kept rewrites that their judge takes for another class. mirror: median correlation of s_div "
+    "and s_qua within a sample. extreme: share of the kept rewrites with s_div within .05 of 0 or 1. All are means "
+    "over the rounds."
 )
-_TREC = (
-    "The paper has the CNN without augmentation on TREC 1% at .722 macro-F1 in its tables and at .419 accuracy in its "
-    "saturation figure; both cannot be."
+TREC = (
+    "The paper reports the CNN without augmentation on TREC 1% as .722 macro-F1 in its tables and as .419 accuracy in "
+    "its saturation figure; these contradict each other."
 )
-_BINARY = (
-    "The paper says F1 for binary tasks such as Irony, but macro-F1 of the same numbers in its ablation; ours is "
-    "macro-F1 throughout."
+BINARY = (
+    "For binary tasks such as Irony the paper's text says F1, its ablation macro-F1, of the same numbers; here it is "
+    "always macro-F1."
 )
 
 EXPERIMENTS: dict[str, Experiment] = {
     e.name: e
     for e in (
         Experiment(
+            "few-labels",
+            "Sentence encoders, unlabelled texts and teachers",
+            _few_labels,
+            baselines=("cnn", "encoder"),
+            notes=(f"Unlabelled texts are {UNLABELLED:,} other texts of the training split.",),
+        ),
+        Experiment(
+            "views",
+            "What rewrites add to encoders, unlabelled texts and teachers",
+            _views,
+            baselines=("cnn", "encoder"),
+            notes=(f"Unlabelled texts are {UNLABELLED:,} other texts of the training split.",),
+        ),
+        Experiment(
+            "typos",
+            "Training for misspelt texts",
+            _typos,
+            notes=("The noisy test texts have three words in ten misspelt.",),
+            extra=("noisy_macro_f1",),
+        ),
+        Experiment(
+            "map",
+            "More of the methods that the paper compares with",
+            _map,
+            notes=(
+                "error: share of the kept rewrites that a classifier trained on the full training set takes for "
+                "another class. distance: how far its hidden states of a rewrite are from those of the original.",
+                "author, with --full, writes once, before the first round.",
+                "strong EDA changes three words in ten in place of one, and curriculum does so in the last round: in "
+                "the first it changes a fifth as many.",
+            ),
+            extra=("error", "distance"),
+            measure=("error-distance",),
+        ),
+        Experiment(
+            "author",
+            "New texts of a class by a language model, few rows",
+            _author,
+            notes=(
+                "Four texts are made of each row, once, after pre-training, and two are kept.",
+                "error: share of the kept texts that a classifier trained on the full training set takes for another "
+                "class.",
+            ),
+            extra=("error", "kept"),
+            measure=("error-distance",),
+        ),
+        Experiment(
             "generality",
             "Different generators and classifiers, online",
             _generality,
-            _GENERALITY_PAPER,
+            paper.GENERALITY,
             (
-                _TREC,
-                _BINARY,
+                TREC,
+                BINARY,
                 "AG News 60 and 120 are the paper's 0.05% and 0.1%.",
                 "SST-2, SUBJ and CR are not in the paper.",
-                _MIRROR,
+                MEASURES,
             ),
             extra=("flips", "mirror", "extreme"),
         ),
@@ -356,93 +382,73 @@ EXPERIMENTS: dict[str, Experiment] = {
             "sota",
             "Existing augmentation methods, one round",
             _sota,
-            _paper(
-                (("irony", "10%"), ("sentiment", "10%")),
-                {
-                    "random EDA": (0.530, 0.560),
-                    "random cwe": (0.518, 0.610),
-                    "random back-translation": (0.520, 0.617),
-                    "REM only": (0.624, 0.619),
-                    "CEM only": (0.629, 0.629),
-                    "REM+CEM": (0.651, 0.639),
-                },
-            ),
-            ("The paper's back-translation goes through French.", _BINARY),
+            paper.SOTA,
+            ("The paper translates back through French.", BINARY),
             paper_of="bert",
             extra=("ppl",),
             measure=("ppl",),
         ),
-        Experiment("ablation", "The nine rows of the ablation", _ablation, _ABLATION_PAPER, (_TREC, _BINARY)),
+        Experiment(
+            "ablation",
+            "The nine rows of the ablation",
+            lambda _options: (ablation_rows(), MAIN),
+            paper.ABLATION,
+            (TREC, BINARY),
+        ),
         Experiment(
             "normalization",
-            "With and without normalisation",
-            _study(replace(ONE_TIME, name="normalised"), replace(ONE_TIME, name="raw scores", normalize=False)),
-            _paper(STUDIES, {"normalised": (0.740, 0.576), "raw scores": (0.732, 0.568)}),
-            (_SHARED,),
+            "With and without normalization",
+            _study(replace(ONE_TIME, name="normalized"), replace(ONE_TIME, name="raw scores", normalize=False)),
+            paper.NORMALIZATION,
+            (SAME_NUMBERS,),
         ),
         Experiment(
             "combine",
             "Adding and multiplying the two scores",
             _study(replace(ONE_TIME, name="add"), replace(ONE_TIME, name="multiply", combine="multiply")),
-            _paper(STUDIES, {"add": (0.740, 0.576), "multiply": (0.725, 0.572)}),
-            (_SHARED,),
+            paper.COMBINE,
+            (SAME_NUMBERS,),
         ),
         Experiment(
             "alpha",
             "Weighted addition",
             _alpha,
-            {
-                ("α = 0.5", ("trec", "1%")): 0.740,
-                ("α = 0.5", ("irony", "1%")): 0.576,
-                ("α = 0.4", ("irony", "1%")): 0.579,
-            },
-            ("The paper shows a curve; the numbers here are those its text names.",),
+            paper.ALPHA,
+            ("The paper shows a curve; its text states only the numbers given here.",),
         ),
-        Experiment(
-            "k",
-            "The amplification factor K",
-            _k,
-            _paper(
-                (("irony", "1%"),),
-                {"K = 2": (0.573,), "K = 3": (0.577,), "K = 5": (0.576,), "K = 7": (0.574,), "K = 10": (0.575,)},
-            ),
-        ),
+        Experiment("k", "The amplification factor K", _k, paper.K),
         Experiment(
             "loss",
             "The loss: L_o, L_g and their sum",
             _study(replace(ONE_TIME, name="L_g", loss="augmented"), replace(ONE_TIME, name="L = L_o + L_g")),
-            _paper(STUDIES, {"none": (0.722, 0.534), "L_g": (0.736, 0.474), "L = L_o + L_g": (0.740, 0.576)}),
-            ("`none` is L_o.", "The paper's L_g numbers are row 2 of its ablation: DA, no REM, CEM or pre-training."),
+            paper.LOSS,
+            (
+                "`none` is L_o.",
+                "The paper's numbers for L_g are row 2 of its ablation: DA without REM, CEM and pre-training.",
+            ),
         ),
         Experiment(
             "replacement",
-            "Perplexity for REM, cosine similarity for CEM",
+            "Perplexity instead of REM, cosine similarity instead of CEM",
             _study(
                 replace(ONE_TIME, name="REM+CEM"),
                 replace(ONE_TIME, name="PPL+CEM", select="ppl+cem"),
                 replace(ONE_TIME, name="REM+cosine", select="rem+cosine"),
                 replace(ONE_TIME, name="PPL+cosine", select="ppl+cosine"),
             ),
-            _paper(
-                STUDIES,
-                {
-                    "REM+CEM": (0.740, 0.576),
-                    "PPL+CEM": (0.731, 0.567),
-                    "REM+cosine": (0.736, 0.566),
-                    "PPL+cosine": (0.730, 0.562),
-                },
-            ),
-            (_SHARED,),
+            paper.REPLACEMENT,
+            (SAME_NUMBERS,),
         ),
         Experiment(
             "error-distance",
-            "Error rate and distance of what is kept",
+            "Error rate and distance of the kept rewrites",
             _error_distance,
             notes=(
-                "error: share of the kept whose label a classifier trained on the full training set denies (paper: "
-                "EDA 3.05%, REM only 6.75%, CEM only 0.64%, EPiDA 1.53%).",
-                "distance: of that classifier's hidden state to the original's, root mean square over its units, among "
-                "the rest (paper, in its own unit: EDA 0.54, REM only 1.21, CEM only 0.25, EPiDA 0.78).",
+                "error: share of the kept rewrites that a classifier trained on the full training set takes for "
+                "another class (paper: EDA 3.05%, REM only 6.75%, CEM only 0.64%, EPiDA 1.53%).",
+                "distance: root mean square difference between that classifier's hidden states of a rewrite and of its "
+                "original, over the other rewrites (paper, in its own unit: EDA 0.54, REM only 1.21, CEM only 0.25, "
+                "EPiDA 0.78).",
             ),
             extra=("error", "distance"),
             plotted="error",
@@ -450,69 +456,30 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
         Experiment(
             "speed",
-            "Kept samples a second",
+            "Kept rewrites per second",
             _speed,
-            notes=("The paper, on one RTX 3090: EDA 188.4, EDA + EPiDA 43.8, CWE 30.7, CWE + EPiDA 10.1.",),
+            notes=(
+                "A generator alone makes m rewrites per text and needs no judge.",
+                "The paper, on one RTX 3090: EDA 188.4, EDA + EPiDA 43.8, CWE 30.7, CWE + EPiDA 10.1.",
+            ),
             extra=("kept_per_second",),
             plotted="kept_per_second",
             measure=("speed",),
         ),
         Experiment(
             "saturation",
-            "Accuracy over the share of data used",
+            "Accuracy over the share of the data that is used",
             _saturation,
-            _paper(
-                tuple(("trec", f"{p}%") for p in _PERCENTS),
-                {
-                    "none": (
-                        0.4192,
-                        0.6008,
-                        0.7056,
-                        0.7304,
-                        0.7984,
-                        0.8236,
-                        0.8392,
-                        0.8292,
-                        0.8464,
-                        0.8596,
-                        0.8636,
-                        0.8804,
-                    ),
-                    "random EDA": (
-                        0.5912,
-                        0.8192,
-                        0.8464,
-                        0.8824,
-                        0.8868,
-                        0.8872,
-                        0.898,
-                        0.8856,
-                        0.8988,
-                        0.9092,
-                        0.9008,
-                        0.8916,
-                    ),
-                    "EPiDA": (0.7172, 0.830, 0.852, 0.878, 0.916, 0.914, 0.914, 0.922, 0.932, 0.926, 0.934, 0.938),
-                },
-            ),
-            (_TREC,),
+            paper.SATURATION,
+            (TREC,),
             metric="accuracy",
             lines=True,
         ),
         Experiment(
             "sst",
-            "SST-5 10% with a devtest split",
+            "SST-5 10% with its own dev split",
             _sst,
-            _paper(
-                (("sst1", "10%"),),
-                {
-                    "none": (0.254,),
-                    "random EDA": (0.406,),
-                    "random cwe": (0.449,),
-                    "EPiDA with EDA": (0.435,),
-                    "EPiDA with cwe": (0.459,),
-                },
-            ),
+            paper.SST,
             ("SUB² has .458 in the paper.",),
             paper_of="xlm-r",
             metric="accuracy",
@@ -522,15 +489,10 @@ EXPERIMENTS: dict[str, Experiment] = {
             "vda",
             "All of AG News and MR",
             _vda,
-            {
-                ("none", ("agnews", "100%")): 0.944,
-                ("EPiDA with EDA", ("agnews", "100%")): 0.949,
-                ("none", ("mr", "100%")): 0.868,
-                ("EPiDA with EDA", ("mr", "100%")): 0.879,
-            },
+            paper.VDA,
             (
-                "The paper has 120,000 rows of AG News; VDA has .945 there and .878 on MR.",
-                "100% is all of the training file that is in the data directory.",
+                "The paper uses 120,000 rows of AG News; VDA has .945 there and .878 on MR.",
+                "100% is the whole training file in the data directory.",
             ),
             paper_of="bert",
             metric="accuracy",
@@ -541,9 +503,9 @@ EXPERIMENTS: dict[str, Experiment] = {
             _formula,
             notes=(
                 "Not in the paper.",
-                "judged by others: by a classifier that was pre-trained on the half of the samples that the judged "
-                "one is not in.",
-                _MIRROR,
+                "judged by others: the judge of a sample is a classifier that was pre-trained on the half of the "
+                "samples without it.",
+                MEASURES,
             ),
             extra=("flips", "mirror", "extreme"),
         ),
@@ -552,6 +514,7 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def find(name: str) -> Experiment:
+    """Return the experiment of this name; raise RequestError when there is none."""
     if name not in EXPERIMENTS:
-        raise RequestError(f"there is no experiment {name!r}; there are {', '.join(EXPERIMENTS)}")
+        raise RequestError(f"there is no experiment {name!r}; choose one of {', '.join(EXPERIMENTS)}")
     return EXPERIMENTS[name]

@@ -1,4 +1,4 @@
-"""Labelled data sets for experiments: whole, as low-resource subsets, and cleaned as in the paper."""
+"""Labelled data sets for experiments: loading, low-resource subsets, and the cleaning of the paper."""
 
 from __future__ import annotations
 
@@ -14,56 +14,48 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epida_ray.core.errors import RequestError
-from epida_ray.data.inputs import Columns, ShardReader, plan_inputs
+from epida_ray.core.labels import label_numbers, label_set
+from epida_ray.data.plan import Columns, plan_inputs
 from epida_ray.generate.stopwords import STOP_WORDS
+from epida_ray.method.prepare import read_labelled
+from epida_ray.method.trainer import LabelledRows
 
 Ints = NDArray[np.int64]
 
 SPLITS = ("train", "dev", "test")
-MAX_LEFT_OUT = 0.2
-"""Share of a file's rows that may be unusable."""
+MAX_REJECTED = 0.2
+"""Share of a file's rows that may be rejected."""
 _SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl")
 _URL = re.compile(r"https?://\S+|www\.\S+", re.IGNORECASE)
 _HASHTAG = re.compile(r"#\w+")
 _NOT_A_WORD = re.compile(r"[^\w\s']|_|\b\w*\d\w*\b")
 
 
-class Split(NamedTuple):
-    texts: list[str]
-    labels: Ints
-    """Class numbers: positions in the data set's `labels`."""
-
-    def take(self, rows: Ints) -> Split:
-        return Split([self.texts[i] for i in rows.tolist()], self.labels[rows])
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-
 @dataclass(frozen=True)
 class Dataset:
     name: str
     labels: tuple[str, ...]
-    train: Split
-    test: Split
-    dev: Split | None = None
+    train: LabelledRows
+    test: LabelledRows
+    dev: LabelledRows | None = None
     notes: tuple[str, ...] = ()
-    """What a reader of results should know of the data: rows that were left out, texts in two splits."""
+    """What a reader of results should know of the data: rejected rows, texts in two splits."""
 
     def digest(self) -> str:
-        """Changes when a text, a label or the order of rows changes."""
+        """Return a digest that changes with every text, label and id, and with the order of the rows."""
         total = blake2b("\0".join(self.labels).encode(), digest_size=16)
         for split in (self.train, self.dev, self.test):
             if split is not None:
-                total.update("\0".join(split.texts).encode("utf-8", "surrogatepass"))
-                total.update(split.labels.tobytes())
+                for texts in (split.ids, split.texts):
+                    total.update("\0".join(texts).encode("utf-8", "surrogatepass") + b"\1")
+                total.update(split.y.tobytes())
         return total.hexdigest()
 
     def cleaned(self) -> Dataset:
-        """With the paper's text cleaning; rows of which nothing is left keep their text."""
+        """Return the data with the paper's text cleaning; a text of which nothing would be left stays as it is."""
 
-        def each(split: Split) -> Split:
-            return Split([clean(text) or text for text in split.texts], split.labels)
+        def each(rows: LabelledRows) -> LabelledRows:
+            return rows._replace(texts=[clean(text) or text for text in rows.texts])
 
         return replace(self, train=each(self.train), test=each(self.test), dev=self.dev and each(self.dev))
 
@@ -71,7 +63,7 @@ class Dataset:
 def load_dataset(
     name: str, data_dir: str | Path, text_column: str = "text", label_column: str | None = None
 ) -> Dataset:
-    """`hub:NAME` from the Hugging Face hub, any other name from a folder of `data_dir`."""
+    """Load `hub:NAME` from the Hugging Face hub, any other name from a folder of `data_dir`."""
     hub = name.removeprefix("hub:")
     if hub != name:
         return load_hub(hub, text_column, label_column or "label")
@@ -81,50 +73,53 @@ def load_dataset(
 def load_directory(
     name: str, data_dir: str | Path, text_column: str = "text", label_column: str | None = None
 ) -> Dataset:
-    """`data_dir/name/{train,test[,dev]}.{parquet,csv,tsv,jsonl}`; the label column is label_name, else label."""
+    """Load `data_dir/name/{train,test[,dev]}.{parquet,csv,tsv,jsonl}`; the label column is label_name, else label."""
     folder = Path(data_dir) / name
     found = {split: path for split in SPLITS for suffix in _SUFFIXES if (path := folder / f"{split}{suffix}").is_file()}
     if "train" not in found or "test" not in found:
         known = sorted(p.name for p in Path(data_dir).iterdir() if p.is_dir()) if Path(data_dir).is_dir() else []
-        there = f"; there are {', '.join(known)}" if known else ""
-        raise RequestError(f"{folder} holds no train and test file (.parquet, .csv, .tsv or .jsonl){there}")
+        there = f"; there are {', '.join(known)}: use --setting {known[0]}:100%" if known else ""
+        raise RequestError(f"{folder} has no train and test file (.parquet, .csv, .tsv or .jsonl){there}")
     return load_files(name, found, text_column, label_column)
 
 
 def load_files(
     name: str, files: dict[str, Path], text_column: str = "text", label_column: str | None = None
 ) -> Dataset:
-    """A data set from files of one's own; the label column is `label_name` where there is one, else `label`."""
+    """Load a data set from files by split; the label column is `label_name` if there is one, else `label`.
+
+    Row ids are those that a run on the same file would use: `FILE:ROW`.
+    """
     read, notes = {}, []
     for split, path in files.items():
-        texts, labels, reasons = _read(path, text_column, label_column)
-        read[split] = texts, labels
-        if left_out := sum(reasons.values()):
-            rows = len(texts) + left_out
-            note = f"{left_out:,} of the {rows:,} rows of {path.name} cannot be used: {reasons.most_common(1)[0][0]}"
-            if left_out > MAX_LEFT_OUT * rows:
+        rows, reasons = _read(path, text_column, label_column)
+        read[split] = rows
+        if rejected := sum(reasons.values()):
+            total = len(rows.ids) + rejected
+            note = f"{rejected:,} of the {total:,} rows of {path.name} are rejected: {reasons.most_common(1)[0][0]}"
+            if rejected > MAX_REJECTED * total:
                 raise RequestError(f"{path}: {note}")
             notes.append(f"{name}: {note}.")
     return _dataset(name, read, notes)
 
 
 def load_hub(name: str, text_column: str = "text", label_column: str = "label") -> Dataset:
-    """A data set of the Hugging Face hub, such as `ag_news`; needs the package `datasets` and a hub within reach."""
+    """Load a data set of the Hugging Face hub, such as `ag_news`; this needs the package `datasets` and the network."""
     try:
         import datasets
     except ImportError as error:
-        raise RequestError("data sets of a hub need the package datasets; pip install datasets") from error
+        raise RequestError("data sets of the hub need the package datasets; pip install datasets") from error
     try:
         splits = datasets.load_dataset(name)
-    except Exception as error:  # the hub's client raises many kinds
+    except Exception as error:  # the client of the hub raises many kinds of errors
         raise RequestError(
-            f"the data set {name!r} cannot be had from the hub: {' '.join(str(error).split())[:200]}"
+            f"cannot load the data set {name!r} from the hub: {' '.join(str(error).split())[:200]}"
         ) from error
     return from_hub(name, splits, text_column, label_column)
 
 
 def from_hub(name: str, splits: Any, text_column: str = "text", label_column: str = "label") -> Dataset:
-    """From a `datasets.DatasetDict`; its validation split is the dev split."""
+    """Return a data set from a `datasets.DatasetDict`; its validation split becomes the dev split."""
     read = {}
     for split, key in zip(SPLITS, ("train", "validation", "test"), strict=True):
         if key not in splits:
@@ -137,57 +132,52 @@ def from_hub(name: str, splits: Any, text_column: str = "text", label_column: st
         texts, classes = list(rows[text_column]), list(rows[label_column])
         if not all(isinstance(text, str) for text in texts):
             raise RequestError(f"{name}: the {key} split has rows without a text in the column {text_column!r}")
-        if any(c is None or (names and c < 0) for c in classes):  # -1 is the hub's way to withhold labels
-            raise RequestError(f"{name}: the {key} split has rows without a label, so nothing can be measured on it")
-        read[split] = texts, [names[i] if names else str(i) for i in classes]
+        if any(c is None or (names and c < 0) for c in classes):  # the hub marks withheld labels with -1
+            raise RequestError(f"{name}: the {key} split has rows without a label; use a data set with all labels")
+        ids = [f"{key}:{i}" for i in range(len(texts))]
+        read[split] = _Rows(ids, texts, [names[i] if names else str(i) for i in classes])
     return _dataset(name, read)
 
 
-def _read(path: Path, text_column: str, label_column: str | None) -> tuple[list[str], list[str], Counter[str]]:
-    """Texts, labels, and why other rows were left out."""
+class _Rows(NamedTuple):
+    ids: list[str]
+    texts: list[str]
+    labels: list[str]
+
+
+def _read(path: Path, text_column: str, label_column: str | None) -> tuple[_Rows, Counter[str]]:
+    """Return the good rows, and how many others were rejected for which reason."""
     if label_column is None:
         try:
             return _read(path, text_column, "label_name")
         except RequestError:
             return _read(path, text_column, "label")
     plan = plan_inputs(str(path), Columns(text=text_column, label=label_column))
-    reader = ShardReader(plan)
-    texts: list[str] = []
-    labels: list[str] = []
-    reasons: Counter[str] = Counter()
-    for shard in plan.shards():
-        table = reader.read(shard)
-        for text, label, reason in zip(*(table[c].to_pylist() for c in ("text", "label", "reason")), strict=True):
-            if reason is None:
-                texts.append(text)
-                labels.append(label)
-            else:
-                reasons[reason] += 1
-    return texts, labels, reasons
+    good, rejected = read_labelled(plan)
+    rows = _Rows([r.id for r in good], [r.text for r in good], [r.label for r in good])
+    return rows, Counter(row.reason for row in rejected)
 
 
-def _dataset(name: str, read: dict[str, tuple[list[str], list[str]]], notes: Sequence[str] = ()) -> Dataset:
+def _dataset(name: str, read: dict[str, _Rows], notes: Sequence[str] = ()) -> Dataset:
     for split in ("train", "test"):
-        if not read.get(split, ([], []))[0]:
-            raise RequestError(f"{name} has no rows to use in its {split} split")
-    labels = tuple(sorted(set(read["train"][1])))
+        if split not in read or not read[split].ids:
+            raise RequestError(f"{name} has no usable rows in its {split} split")
+    labels = label_set(read["train"].labels)
     if len(labels) < 2:
-        raise RequestError(f"{name} has one class only, {labels[0]!r}; a classifier needs two or more")
-    index = {label: i for i, label in enumerate(labels)}
+        raise RequestError(f"{name} has one class only, {labels[0]!r}; at least two classes are required")
     splits = {}
-    for split, (texts, names) in read.items():
-        if unknown := sorted(set(names) - set(labels)):
+    for split, rows in read.items():
+        if unknown := sorted(set(rows.labels) - set(labels)):
             raise RequestError(f"{name}: the {split} split has the label {unknown[0]!r}, which train does not have")
-        splits[split] = Split(texts, np.array([index[n] for n in names], np.int64))
-    learnt = set(splits["train"].texts)
-    if shared := sum(text in learnt for text in splits["test"].texts):
-        tested = len(splits["test"])
-        notes = [*notes, f"{name}: {shared:,} of the {tested:,} texts to test on are among those to learn from."]
+        splits[split] = LabelledRows(rows.ids, rows.texts, label_numbers(labels, rows.labels))
+    train_texts = set(splits["train"].texts)
+    if shared := sum(text in train_texts for text in splits["test"].texts):
+        notes = [*notes, f"{name}: {shared:,} of the {len(splits['test']):,} test texts are also training texts."]
     return Dataset(name, labels, splits["train"], splits["test"], splits.get("dev"), tuple(notes))
 
 
 def order_stratified(labels: Ints, seed: int) -> Ints:
-    """All rows, in an order whose every beginning has the classes in proportion: smaller subsets lie in larger ones."""
+    """Return all rows in an order of which every beginning is stratified, so that subsets are nested."""
     rng = np.random.default_rng(seed)
     keys = np.empty(len(labels))
     for label in np.unique(labels):
@@ -197,7 +187,7 @@ def order_stratified(labels: Ints, seed: int) -> Ints:
 
 
 def subset(labels: Ints, size: str | int, seed: int) -> Ints:
-    """Rows of a stratified low-resource subset, seeded and nested: `10%`, a total such as 60, or `5 per class`."""
+    """Return the rows of a stratified, seeded and nested subset: `10%`, a number of rows, or `5 per class`."""
     text = str(size).strip()
     order = order_stratified(labels, seed)
     try:
@@ -215,28 +205,14 @@ def subset(labels: Ints, size: str | int, seed: int) -> Ints:
             raise ValueError
     except ValueError:
         raise RequestError(
-            f"a subset is a percentage such as 10%, a number of rows up to {len(labels)}, or N per class; not {size!r}"
+            f"the size of a subset is a percentage such as 10%, a number of rows up to {len(labels)}, or N per class; "
+            f"not {size!r}"
         ) from None
     return order[: int(text)]
 
 
-def split_dev(labels: Ints, share: float, seed: int) -> tuple[Ints, Ints]:
-    """(train rows, dev rows): a stratified share, with a row of each class in dev where the class has two or more."""
-    order = order_stratified(labels, seed)
-    wanted = max(1, round(len(labels) * share))
-    dev = set(order[:wanted].tolist())
-    for label in np.unique(labels):
-        rows = order[labels[order] == label].tolist()
-        if len(rows) == 1:
-            dev.discard(rows[0])
-        elif not dev.intersection(rows):
-            dev.add(rows[0])
-    chosen = np.array(sorted(dev), np.int64)
-    return np.setdiff1d(np.arange(len(labels)), chosen), chosen
-
-
 def clean(text: str) -> str:
-    """Without punctuation, stop words, hashtags, numbers and URLs."""
+    """Return the text without punctuation, stop words, hashtags, numbers and URLs."""
     text = _HASHTAG.sub(" ", _URL.sub(" ", text))
     stop = STOP_WORDS["en"]
     words = (word.strip("'") for word in _NOT_A_WORD.sub(" ", text.replace("’", "'")).split())

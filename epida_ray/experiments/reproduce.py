@@ -1,41 +1,34 @@
-"""`epida reproduce`: the trials of an experiment as Ray tasks, each result kept by its fingerprint."""
+"""`epida reproduce`: run the trials of an experiment side by side, keep every result, and write the tables."""
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import json
 import sys
 import time
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
-import ray
-from ray.exceptions import RayError
-
-from epida_ray.core.errors import EpidaError, RequestError, RunError
+from epida_ray.core.errors import RunError
 from epida_ray.core.progress import Reporter, printable
 from epida_ray.data.storage import Storage, below
-from epida_ray.experiments.catalogue import Options, find
+from epida_ray.experiments.cache import ClassifierFacts, classifier_facts, environment, trial_key
+from epida_ray.experiments.catalogue import Experiment, find
 from epida_ray.experiments.datasets import Dataset, load_dataset
-from epida_ray.experiments.tables import Row, write_results
-from epida_ray.experiments.trials import (
-    Trial,
-    describe_classifier,
-    run_trial,
-    split_trial,
-    surroundings,
-    train_oracle,
-)
+from epida_ray.experiments.layout import PLOT, RESULTS, TABLE, TRIALS, trial_file
+from epida_ray.experiments.options import Options
+from epida_ray.experiments.plots import plot
+from epida_ray.experiments.results import Results, Row
+from epida_ray.experiments.tables import markdown
+from epida_ray.experiments.trials import Trial, oracle_weights, run_trial, split_trial
 from epida_ray.generate import GENERATORS
-from epida_ray.runs.run import versions
+from epida_ray.runs import layout
+from epida_ray.runs.manifest import Manifest, now, read_manifest, versions
 from epida_ray.stream.cluster import connected
-from epida_ray.stream.pipeline import cause
+from epida_ray.stream.tasks import run_tasks, share
 
 STALL_TIMEOUT = 7200.0
-"""Seconds without the end of any trial after which an experiment gives up; with a large model one can take an hour."""
-FETCH_LIMIT = 60.0
-"""Seconds that the few numbers of a finished trial may take to arrive."""
+"""Seconds without a finished trial after which an experiment gives up; with a large model one can take an hour."""
 
 
 def reproduce(
@@ -48,153 +41,166 @@ def reproduce(
     reporter: Reporter | None = None,
     stall_timeout: float = STALL_TIMEOUT,
 ) -> str:
-    """Run an experiment, or what is left of it, and write its table; returns the path or URL of the directory it is in.
+    """Run the trials of an experiment that are not done yet, and write its tables into OUTPUT/NAME; return that path.
 
-    Results of trials are in OUTPUT/trials, which all experiments with that output share, so a trial that two of them
-    have in common runs once.
+    Results of trials are in OUTPUT/trials, which all experiments with this output share, so that a trial that two of
+    them need runs once.
     """
     options = options or Options()
     reporter = reporter or Reporter(quiet=True)
-    experiment = find(name)
-    for generator in options.generators:
-        GENERATORS.find(generator)
-    trials = experiment.trials(options)
-    started = time.time()
-    columns = options.text_column, options.label_column
-    data = {n: load_dataset(n, data_dir, *columns) for n in dict.fromkeys(t.dataset for t in trials)}
-    notes = [note for d in data.values() for note in d.notes]
-    for note in notes:
-        reporter.say(note)
-    for trial in {(t.dataset, t.size, t.seed): t for t in trials}.values():
-        split_trial(trial, data[trial.dataset])
-    digests = {n: d.digest() for n, d in data.items()}
+    started = now(), time.monotonic()
+    request = json.loads(json.dumps(asdict(options) | {"data_dir": str(data_dir)}, default=str))
     storage = Storage(output)
-    about = describe_classifier(trials[0], data[trials[0].dataset].labels)
-    around = [surroundings(t, about) for t in trials]
-    keys = [t.fingerprint(digests[t.dataset], a) for t, a in zip(trials, around, strict=True)]
-    provenance = {
-        k: {"trial": asdict(t), "data": digests[t.dataset], "surroundings": a}
-        for k, t, a in zip(keys, trials, around, strict=True)
-    }
-    have = storage.names("trials")
-    missing = {k: t for k, t in zip(keys, trials, strict=True) if f"{k}.json" not in have}
-    reporter.say(f"{name}: {len(trials)} trials, {len(missing)} to run")
+    before = _earlier_request(storage, name)
+    work = _plan(find(name), data_dir, options, storage)
+    for note in work.data_notes:
+        reporter.say(note)
+    reporter.say(f"{name}: {len(work.trials)} trials, {len(work.missing)} to run")
     failures: dict[str, str] = {}
-    if missing:
+    if work.missing:
         with connected(address, reporter):
-            _run(name, missing, provenance, data, storage, reporter, failures, stall_timeout)
-    rows = [
-        Row(trial, json.loads(storage.read(f"trials/{key}.json")))
-        for key, trial in zip(keys, trials, strict=True)
-        if key not in failures
-    ]
-    if not rows:
-        raise RunError(f"every trial of {name} failed; the first: {next(iter(failures.values()))}")
-    shown = {row.trial.method.name for row in rows}
-    left_out = {
-        t.method.name + (f" on {t.dataset} {t.size} with seed {t.seed}" if t.method.name in shown else ""): failures[k]
-        for k, t in zip(keys, trials, strict=True)
-        if k in failures
-    }
-    asked = json.loads(json.dumps(asdict(options) | {"data_dir": str(data_dir)}, default=str))
-    _make_room(storage, name, asked, reporter)
-    write_results(experiment, rows, storage, left_out, options, about, notes)
-    manifest = {
-        "format": 1, "kind": "reproduce", "status": "finished", "experiment": name, "title": experiment.title,
-        "asked": asked, "command": sys.argv, "versions": versions(), "classifier": about,
-        "data": digests, "trials": len(trials), "failed": left_out,
-        "seconds": {"wall": round(time.time() - started, 1)},
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
-    }  # fmt: skip
-    storage.write(f"{name}/manifest.json", json.dumps(manifest, indent=1).encode())
+            failures = _run(work, storage, reporter, stall_timeout)
+    if before is not None and (changed := sorted(k for k in before | request if before.get(k) != request.get(k))):
+        reporter.warn(
+            f"this replaces the table in {below(storage.location, name)}, which has other options "
+            f"({', '.join(changed)}); its trials are kept, so the same command restores it in a moment"
+        )
+    named = _name_failures(work, failures)
+    _write(work, storage, options, failures, named)
+    manifest = Manifest(
+        kind="reproduce", status="finished", request=request, command=sys.argv, versions=versions(),
+        classifier=work.classifier.description, started=started[0], finished=now(),
+        seconds={"wall": round(time.monotonic() - started[1], 1)},
+        experiment={
+            "name": name, "title": work.experiment.title, "data": work.digests, "trials": len(work.trials),
+            "failures": named,
+        },
+    )  # fmt: skip
+    manifest.write(storage, name)
     return below(output, name)
 
 
-def _make_room(storage: Storage, name: str, asked: dict[str, Any], reporter: Reporter) -> None:
-    """Say so when a table of other options is there, and take away the report of what is replaced."""
-    if storage.exists(f"{name}/manifest.json"):
-        before = json.loads(storage.read(f"{name}/manifest.json")).get("asked", {})
-        if other := sorted(key for key in before.keys() | asked.keys() if before.get(key) != asked.get(key)):
-            reporter.warn(
-                f"replaces the table in {below(storage.location, name)}, which was made with other options "
-                f"({', '.join(other)}); its trials are kept, so its command gives it back in a moment"
-            )
-    if storage.exists(f"{name}/report.html"):
-        storage.remove(f"{name}/report.html")
+@dataclass(frozen=True)
+class Work:
+    """The trials of an experiment with the keys of their results; two trials that must agree have the same key."""
+
+    experiment: Experiment
+    trials: list[tuple[str, Trial]]
+    missing: dict[str, Trial]
+    data: dict[str, Dataset]
+    digests: dict[str, str]
+    environments: dict[str, dict[str, Any]]
+    classifier: ClassifierFacts
+
+    @property
+    def data_notes(self) -> list[str]:
+        return [note for data in self.data.values() for note in data.notes]
 
 
-def _run(
-    name: str, missing: dict[str, Trial], provenance: dict[str, dict[str, Any]], data: dict[str, Dataset],
-    storage: Storage, reporter: Reporter, failures: dict[str, str], stall_timeout: float,
-) -> None:  # fmt: skip
-    cpus = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
-    if cpus < 1:
-        raise RequestError("this Ray has no CPU; one is the least that a trial needs")
-    shared = {dataset: ray.put(d) for dataset, d in data.items()}
-    oracles: dict[str, Any] = {}
-    for trial in missing.values():
-        if "error-distance" in trial.measure and trial.dataset not in oracles:
-            oracles[trial.dataset] = _oracle.remote(shared[trial.dataset], trial)
-    waiting = list(missing.items())
-    running: dict[Any, str] = {}
-    done = 0
-    with reporter.track(name, len(missing), unit="trials") as tracker:
-        while waiting or running:
-            while waiting and len(running) < 2 * cpus:
-                key, trial = waiting.pop(0)
-                oracle = oracles.get(trial.dataset) if "error-distance" in trial.measure else None
-                running[_trial.remote(trial, shared[trial.dataset], oracle)] = key
-            finished, _ = ray.wait(list(running), num_returns=1, timeout=stall_timeout)
-            if not finished:
-                for task in running:
-                    ray.cancel(task, force=True)
-                raise RunError(
-                    f"no trial ended for {stall_timeout:.0f} s; `ray status` shows what waits. --stall-timeout sets "
-                    f"the limit. {done} of {len(missing)} trials ended; what is done is kept in {storage.location}; "
-                    "run the same command again to resume"
-                )
-            for task in finished:
-                key = running.pop(task)
-                try:
-                    result = ray.get(task, timeout=FETCH_LIMIT)
-                except RayError as error:  # its worker died as often as Ray tries again, or its oracle failed
-                    result = {"failed": cause(error)}
-                if "failed" in result:
-                    failures[key] = printable(result["failed"], 300)
-                    reporter.warn(f"{missing[key].method.name}: {failures[key]}")
-                else:
-                    kept = result | {"of": provenance[key]}
-                    storage.write(f"trials/{key}.json", json.dumps(kept, default=str).encode())
-                done += 1
-                tracker.update(done)
+def _earlier_request(storage: Storage, name: str) -> dict[str, Any] | None:
+    """Return the request of the table that is there already; raise RequestError when it is of another version."""
+    if not storage.exists(f"{name}/{layout.MANIFEST}"):
+        return None
+    return read_manifest(Storage(below(storage.location, name))).request
 
 
-@ray.remote(num_cpus=1)
-def _trial(trial: Trial, data: Dataset, oracle: dict[str, Any] | None) -> dict[str, Any]:
-    import torch
+def _plan(experiment: Experiment, data_dir: str, options: Options, storage: Storage) -> Work:
+    """Load the data and check everything that can be checked before the first trial runs."""
+    for generator in options.generators:
+        GENERATORS.find(generator)
+    trials = experiment.trials(options)
+    columns = options.text_column, options.label_column
+    data = {name: load_dataset(name, data_dir, *columns) for name in dict.fromkeys(t.dataset for t in trials)}
+    for trial in {(t.dataset, t.size, t.seed): t for t in trials}.values():
+        split_trial(trial, data[trial.dataset])
+    digests = {name: d.digest() for name, d in data.items()}
+    classifier = classifier_facts(trials[0], data[trials[0].dataset].labels)
+    keyed, environments = [], {}
+    for trial in trials:
+        found = environment(trial, classifier)
+        key = trial_key(trial, digests[trial.dataset], found)
+        keyed.append((key, trial))
+        environments[key] = found
+    present = storage.names(TRIALS)
+    missing = {key: trial for key, trial in keyed if f"{key}.json" not in present}
+    return Work(experiment, keyed, missing, data, digests, environments, classifier)
 
-    torch.set_num_threads(1)
+
+def _run(work: Work, storage: Storage, reporter: Reporter, stall_timeout: float) -> dict[str, str]:
+    """Run the missing trials and store their results; return the reasons of those that failed."""
+    shared = {name: share(data) for name, data in work.data.items()}
+    cpus = work.classifier.threads
+    failures: dict[str, str] = {}
+    needy = {t.dataset: t for t in work.missing.values() if "error-distance" in t.measure}
     try:
-        return run_trial(trial, data, oracle)
-    except EpidaError as error:
-        return {"failed": str(error)}
-    except Exception as error:  # generators and classifiers of others fail in any way
-        return {"failed": f"{type(error).__name__}: {error}"}
-    finally:
-        _trim_heap()
+        oracles = {
+            o.key: o
+            for o in run_tasks(
+                oracle_weights, {name: (t, shared[name]) for name, t in needy.items()}, what="trial", cpus=cpus,
+                stall_timeout=stall_timeout,
+            )
+        }  # fmt: skip
+        weights = {name: share(oracle.value) for name, oracle in oracles.items() if oracle.failure is None}
+        for key, trial in work.missing.items():
+            if trial.dataset in oracles and trial.dataset not in weights:
+                failures[key] = f"the judge of labels cannot be trained: {oracles[trial.dataset].failure}"
+        tasks = {
+            key: (trial, shared[trial.dataset], weights.get(trial.dataset))
+            for key, trial in work.missing.items()
+            if key not in failures
+        }
+        with reporter.track(work.experiment.name, len(tasks), unit="trials") as tracker:
+            outcomes = run_tasks(run_trial, tasks, what="trial", cpus=cpus, stall_timeout=stall_timeout)
+            for done, (key, result, failure) in enumerate(outcomes, 1):
+                if failure is not None:
+                    failures[key] = printable(failure, 300)
+                    reporter.warn(f"{work.missing[key].method.name}: {failures[key]}")
+                else:
+                    stored = result | {"of": _provenance(work, key)}
+                    storage.write(trial_file(key), json.dumps(stored, default=str).encode())
+                tracker.update(done)
+    except RunError as error:
+        raise RunError(
+            f"{error}. Finished trials are kept in {storage.location}; run the same command again to resume"
+        ) from error
+    return failures
 
 
-def _trim_heap() -> None:
-    """Give freed memory back: glibc keeps what training freed in pieces, gigabytes after a few transformers."""
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "malloc_trim"):
-        gc.collect()
-        libc.malloc_trim(0)
+def _provenance(work: Work, key: str) -> dict[str, Any]:
+    trial = work.missing[key]
+    return {"trial": asdict(trial), "data": work.digests[trial.dataset], "environment": work.environments[key]}
 
 
-@ray.remote(num_cpus=1)
-def _oracle(data: Dataset, trial: Trial) -> dict[str, Any]:
-    import torch
+def _name_failures(work: Work, failures: Mapping[str, str]) -> dict[str, str]:
+    """Return the reasons by method; a method that worked elsewhere is named with the setting and the seed."""
+    worked = {trial.method.name for key, trial in work.trials if key not in failures}
+    named = {}
+    for key, t in work.trials:
+        if key in failures:
+            where = f" on {t.dataset} {t.size} with seed {t.seed}" if t.method.name in worked else ""
+            named[t.method.name + where] = failures[key]
+    return named
 
-    torch.set_num_threads(1)
-    return train_oracle(data, trial)
+
+def _write(
+    work: Work, storage: Storage, options: Options, failures: Mapping[str, str], named: Mapping[str, str]
+) -> None:
+    """Write the results of all trials, with a table and a plot, and remove the report of what they replace."""
+    name = work.experiment.name
+    rows = [Row(trial, json.loads(storage.read(trial_file(key)))) for key, trial in work.trials if key not in failures]
+    if not rows:
+        raise RunError(f"every trial of {name} failed; the first: {next(iter(failures.values()))}")
+    write_results(
+        Results(work.experiment, rows), storage, options, classifier=work.classifier.description, failures=named,
+        data_notes=work.data_notes,
+    )  # fmt: skip
+    if storage.exists(f"{name}/{layout.REPORT}"):
+        storage.remove(f"{name}/{layout.REPORT}")
+
+
+def write_results(results: Results, storage: Storage, options: Options, **more: Any) -> None:
+    """Write the files of an experiment into the folder of its name."""
+    folder = results.experiment.name
+    storage.write(f"{folder}/{RESULTS}", results.csv().encode())
+    storage.write(f"{folder}/{TABLE}", markdown(results, options, **more).encode())
+    storage.write(f"{folder}/{PLOT}", plot(results).encode())

@@ -10,15 +10,20 @@ from epida_ray.core.errors import RequestError
 from epida_ray.core.registry import Builtin, Registry
 from epida_ray.core.sample import Candidates, Rejected, Sample
 from epida_ray.generate.ask import propose
+from epida_ray.generate.languages import base
 from epida_ray.generate.protection import protect
 
-__all__ = ["GENERATORS", "Generator", "propose", "protect", "with_language"]
+__all__ = ["GENERATORS", "Generator", "identifying", "propose", "protect", "with_language"]
 
 
 class Generator(Protocol):
-    """Rewrites samples. All randomness comes from `seeds`, one per sample, whatever the batch and the process.
+    """Rewrite samples. All randomness comes from `seeds`, one per sample, whatever the batch and the process.
 
     Optional attributes: `needs_classifier = True` asks for a call of `bind(predict_proba, labels)` before `generate`;
+    `needs_corpus = True` asks for `bind_corpus(index(samples))` of other samples (`corpus.py`);
+    `set_strength(share)`, for `--curriculum`, makes later rewrites weaker: a share of the changes, from 0 to 1;
+    `soft_labels = True` says that candidates may have soft labels, `Candidates.soft`;
+    `notice` is said once when a run begins;
     `distinct = True` promises candidates that differ from the original and from each other by more than white space.
     """
 
@@ -72,19 +77,45 @@ GENERATORS = Registry(
             f"{_HERE}.language_model:LanguageModel",
             "rewrites by a causal language model (model=FOLDER, a hub name or smollm2; endpoint=URL)",
         ),
+        "policy": Builtin(
+            f"{_HERE}.policy:Policy",
+            "operations with probabilities and magnitudes, from a file of `epida tune`",
+            family=True,
+            default=True,
+        ),
+        "substructure": Builtin(
+            f"{_HERE}.substructure:Substructure", "phrases replaced by phrases of other samples of the class (SUB²)"
+        ),
+        "span-mix": Builtin(
+            f"{_HERE}.span_mix:SpanMix", "a span of another sample in the text; labels mixed by length (SSMix)"
+        ),
+        "author": Builtin(
+            f"{_HERE}.author:Author",
+            "new texts of the class by a language model (model=FOLDER, a hub name or smollm2; endpoint=URL)",
+        ),
+        "morph": Builtin(f"{_HERE}.morph:Morph", "phrases left out or moved around the verb (crop and rotate)"),
         "mix": Builtin(f"{_HERE}.mix:Mix", "several generators in given proportions (eda=2 aeda=1)"),
     },
 )
 
 
+def identifying(generator: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a generator that can change its candidates."""
+    execution: frozenset[str] = getattr(GENERATORS.find(generator)[0], "execution_arguments", frozenset())
+    return {name: value for name, value in arguments.items() if name not in execution}
+
+
 def with_language(generator: str, arguments: Mapping[str, Any], language: str | None) -> dict[str, Any]:
-    """The generator's arguments with the language among them, or a RequestError if it takes none."""
+    """Return the arguments of a generator with the language among them; raise RequestError if it takes none."""
     if language is None:
         return dict(arguments)
+    base(language)
     if "language" not in signature(GENERATORS.find(generator)[0]).parameters:
         raise RequestError(
             f"--language {language}: {generator} takes no language; eda, aeda, synonym, spelling, masked-lm and mix do"
         )
     if arguments.get("language", language) != language:
-        raise RequestError(f"--language {language} and --generator-arg language={arguments['language']} are not one")
+        raise RequestError(
+            f"--language {language} and --generator-arg language={arguments['language']} differ; give one of them"
+        )
     return {**arguments, "language": language}

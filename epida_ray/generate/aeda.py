@@ -11,7 +11,7 @@ from epida_ray.core.sample import Candidates, Rejected, Sample
 from epida_ray.generate import draws, languages
 from epida_ray.generate.draws import Draw, pick
 from epida_ray.generate.library import Collector
-from epida_ray.generate.synonyms import lexicon
+from epida_ray.generate.synonyms import import_tokenizer
 from epida_ray.generate.words import is_spaced, split, touching
 
 MARK = "mark"
@@ -43,9 +43,12 @@ class AEDA:
     def __init__(self, share: float = 0.3, language: str = "en", tokenizer: str | None = None) -> None:
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
             raise RequestError(f"share is a share of a text's words, above 0 and up to 1, not {share!r}")
-        self.share = share
-        self._tokenizer = lexicon("none", None, tokenizer).tokenizer
+        self.share, self._strength = share, 1.0
+        self._tokenizer = import_tokenizer(tokenizer) if tokenizer else None
         self._marks = _MARKS.get(languages.base(language), MARKS)
+
+    def set_strength(self, share: float) -> None:
+        self._strength = share
 
     def generate(self, samples: Sequence[Sample], n: int, seeds: Sequence[int]) -> list[Candidates | Rejected]:
         drawn = draws.streams(seeds, 2 * n + 8)
@@ -58,7 +61,7 @@ class AEDA:
         places = self._places(sample)
         if not places:
             return Rejected("there is no place in the text that is not protected")
-        most = min(max(1, int(self.share * len(places))), len(places))
+        most = min(max(1, int(self.share * self._strength * len(places))), len(places))
         collector = Collector(sample, n)
         marks = self._marks
         for _ in range(2 * n + 8):
@@ -73,7 +76,7 @@ class AEDA:
         return collector.answer()
 
     def _places(self, sample: Sample) -> list[tuple[int, str, str]]:
-        """Offsets for a mark, each with the blank that goes before and after it."""
+        """Return offsets for a mark, each with the blank that goes before and after it."""
         text = sample.text
         inside = touching([(a + 1, b) for a, b in sample.protected])
         places = []

@@ -1,14 +1,16 @@
-"""Asking a generator for candidates, and trusting nothing that comes back."""
+"""Ask a generator for candidates, and check everything that it returns."""
 
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeGuard
 
-from epida_ray.core.sample import Candidates, Rejected, Sample, fold_space, sample_seeds
+from epida_ray.core.errors import RequestError, TransientError
+from epida_ray.core.sample import Candidates, Rejected, Sample, SoftLabel, fold_space, sample_seeds
 
 Answer = Candidates | Rejected
 
@@ -21,17 +23,21 @@ def propose(
     run_seed: int,
     round_: int,
     name: str,
+    classes: Sequence[str] = (),
     attempts: int = 3,
     time_limit: float | None = None,
 ) -> list[Answer]:
-    """n distinct candidates of each sample, fewer where the generator has no more, or why there are none.
+    """Return n distinct candidates of each sample, fewer if the generator has no more, or why there are none.
 
-    Candidates equal to the original or to each other, after folding white space, are dropped and asked for again with
-    the next attempt's seeds. A generator that raises, hangs or answers nonsense costs only the samples it does that to.
-    `time_limit` is in seconds for a batch; one that exceeds it is tried once more sample by sample for as long again.
+    Candidates equal to the original or to each other, after folding white space, are dropped and requested again with
+    the seeds of the next attempt; so are candidates that are not text. A generator that raises, hangs or returns
+    something else costs only the samples concerned. Two errors are raised, because they concern every sample: a
+    TransientError, such as a server that is down, and a RequestError. `time_limit` is in seconds for a batch; a batch
+    that exceeds it gets as long again, sample by sample. Soft labels are shares of `classes`.
     """
     if n < 1 or not samples:
         return [Candidates([], []) for _ in samples]
+    known = frozenset(classes)
     trusted = getattr(generator, "distinct", False)
     answers: list[Answer | None] = [None] * len(samples)
     unfinished: dict[int, _Collected] = {}
@@ -40,11 +46,10 @@ def propose(
         batch = [samples[i] for i in pending] if attempt else samples
         seeds = sample_seeds(run_seed, round_, [sample.id for sample in batch], name, attempt)
         for i, answer in zip(pending, _ask(generator, batch, n, seeds, name, time_limit), strict=True):
-            text = samples[i].text
-            if trusted and attempt == 0 and _is_sound(answer, text, n):
+            if trusted and attempt == 0 and _is_sound(answer, samples[i].text, n):
                 answers[i] = answer
                 continue
-            collected = unfinished.get(i) or unfinished.setdefault(i, _Collected(text))
+            collected = unfinished.get(i) or unfinished.setdefault(i, _Collected(samples[i], known))
             collected.add(answer, n, name)
             if collected.final or len(collected.texts) == n or attempt == attempts - 1:
                 answers[i] = collected.answer(name)
@@ -55,17 +60,19 @@ def propose(
 
 
 def longest(text: str) -> int:
-    """How many characters a candidate of `text` may have."""
+    """Return how many characters a candidate of `text` may have."""
     return 10 * len(text) + 1_000
 
 
 class _Collected:
-    def __init__(self, text: str) -> None:
+    def __init__(self, sample: Sample, classes: frozenset[str]) -> None:
         self.texts: list[str] = []
         self.operations: list[str] = []
+        self.soft: list[SoftLabel | None] = []
         self.final = False
-        self._limit = longest(text)
-        self._seen = {fold_space(text), ""}
+        self._label, self._classes = sample.label, classes
+        self._limit = longest(sample.text)
+        self._seen = {fold_space(sample.text), ""}
         self._problem = ""
 
     def add(self, answer: object, n: int, name: str) -> None:
@@ -73,36 +80,70 @@ class _Collected:
             self.final = True
             self._problem = str(answer.reason)
             return
-        if not (isinstance(answer, tuple) and len(answer) == 2 and all(isinstance(part, list) for part in answer)):
+        if not (isinstance(answer, tuple) and len(answer) in (2, 3) and all(isinstance(p, list) for p in answer[:2])):
             self._problem = f"{name} answered {_shown(answer)}, which is not Candidates(texts, operations)"
             return
-        texts, operations = answer
+        texts, operations = answer[:2]
         if len(texts) != len(operations):
             self._problem = f"{name} gave {len(texts)} texts but {len(operations)} operations"
             return
-        for text, operation in zip(texts, operations, strict=True):
+        soft = [None] * len(texts) if len(answer) == 2 or answer[2] is None else answer[2]
+        if not isinstance(soft, list) or len(soft) != len(texts):
+            self._problem = f"{name} gave soft labels that are not a list of {len(texts)}: {_shown(soft)}"
+            return
+        for text, operation, label in zip(texts, operations, soft, strict=True):
             if len(self.texts) == n:
                 break
             if not isinstance(text, str) or not isinstance(operation, str):
                 self._problem = f"{name} gave a candidate that is not a string: {_shown(text)}, {_shown(operation)}"
+            elif not _is_text(text) or not _is_text(operation):
+                self._problem = f"{name} gave a candidate with a lone surrogate, which is not a character"
             elif len(text) > self._limit:
                 self._problem = f"{name} gave a candidate of {len(text):,} characters; the limit is {self._limit:,}"
+            elif label is not None and not _is_soft_label(label, self._label, self._classes):
+                self._problem = (
+                    f"{name} gave the soft label {_shown(label)}; it takes shares of the classes that sum to 1, the "
+                    "largest that of the sample's label, and soft_labels = True in the generator"
+                )
             elif (key := fold_space(text)) not in self._seen:
                 self._seen.add(key)
                 self.texts.append(text)
                 self.operations.append(operation)
+                self.soft.append(label)
 
     def answer(self, name: str) -> Answer:
         if self.texts:
-            return Candidates(self.texts, self.operations)
-        return Rejected(self._problem or f"{name} made no candidate that differs from the text")
+            return Candidates(self.texts, self.operations, self.soft if any(self.soft) else None)
+        problem = self._problem or f"{name} made no candidate that differs from the text"
+        return Rejected(problem.encode("utf-8", "backslashreplace").decode())
+
+
+def _is_text(value: str) -> bool:
+    """Return whether a string has no lone surrogates: Arrow and files hold UTF-8, which has no such characters."""
+    if value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_soft_label(label: object, own: str, classes: frozenset[str]) -> bool:
+    if not isinstance(label, Mapping) or own not in label or not label.keys() <= classes:
+        return False
+    if not all(isinstance(share, int | float) and 0 <= share <= label[own] for share in label.values()):
+        return False
+    return math.isclose(sum(label.values()), 1.0, abs_tol=1e-3)
 
 
 def _is_sound(answer: object, text: str, n: int) -> TypeGuard[Candidates]:
-    """The cheap checks on a full answer of a generator that promises distinct candidates."""
-    if type(answer) is not Candidates or len(answer.texts) != n or len(answer.operations) != n:
+    """Return whether a full answer of a generator that promises distinct candidates passes some cheap checks."""
+    if type(answer) is not Candidates or len(answer.texts) != n or len(answer.operations) != n or answer.soft:
         return False
-    if set(map(type, answer.texts)) != {str}:
+    if set(map(type, answer.texts)) != {str} or set(map(type, answer.operations)) != {str}:
+        return False
+    if not _is_text("".join(answer.texts)) or not _is_text("".join(answer.operations)):
         return False
     distinct = set(answer.texts)
     return (
@@ -145,7 +186,9 @@ def _call(
         if str(error) != _TOO_LONG:
             return Rejected(f"{name} raised {_described(error)}")
         return Rejected(f"{name} took longer than the time limit of {time_limit:g} s")
-    except Exception as error:  # whatever a plug-in raises costs a row, not the run
+    except (TransientError, RequestError):
+        raise
+    except Exception as error:  # whatever else a plug-in raises costs a row, not the run
         return Rejected(f"{name} raised {_described(error)}")
     if not isinstance(answers, list | tuple) or isinstance(answers, Candidates | Rejected):
         return Rejected(f"{name} answered {_shown(answers)}, which is not a list")
@@ -162,8 +205,11 @@ class _Stop(BaseException):
 
 
 def within(seconds: float, work: Callable[[], Any]) -> Any:
-    """work(), or TimeoutError. Work that overruns is stopped at its next line of Python; if it is stuck elsewhere,
-    it is left behind on a thread that does not keep the process alive."""
+    """Return what `work` returns, or raise TimeoutError.
+
+    Work that overruns is stopped at its next line of Python; if it is stuck elsewhere, it is left behind on a thread
+    that does not keep the process alive.
+    """
     result: list[Any] = []
     failure: list[BaseException] = []
 

@@ -88,7 +88,7 @@ class BackTranslation:
         return [answer or collector.answer() for answer, collector in zip(answers, collectors, strict=True)]
 
     def _cut(self, words: list[Span], draw: Draw) -> list[Span]:
-        """Stretches of `shortest` words to almost twice as many, one after the other; some words are left over."""
+        """Return stretches of `shortest` words to almost twice as many, one after the other; some words stay out."""
         least = min(self.shortest, len(words))
         at = draw() % min(least, len(words) - least + 1)
         parts = []
@@ -100,7 +100,7 @@ class BackTranslation:
 
 
 def _combined(text: str, parts: list[Span], known: dict[str, str], n: int, draw: Draw) -> Iterator[str]:
-    """Up to n texts in which some of the parts, drawn by lot, are as they came back."""
+    """Return up to n texts in which some of the parts, drawn by lot, are as they came back."""
     new = {(a, b): _fitted(known[text[a:b]], text[a:b]) for a, b in parts}
     changed = [(a, b) for (a, b), back in new.items() if back != text[a:b]][:_MOST_PARTS]
     choices = 2 ** len(changed) - 1
@@ -114,7 +114,7 @@ def _combined(text: str, parts: list[Span], known: dict[str, str], n: int, draw:
 
 
 def _word_places(sample: Sample) -> list[list[Span]]:
-    """For each stretch outside the protected spans, where its words are."""
+    """Return where the words of each stretch outside the protected spans are."""
     found = []
     for start, stop in between(sample.text, sample.protected):
         glue, cores = split(sample.text[start:stop])
@@ -129,7 +129,7 @@ def _word_places(sample: Sample) -> list[list[Span]]:
 
 
 def _fitted(new: str, old: str) -> str:
-    """What came back, with the case of the first letter and without the full stop that the old stretch had not."""
+    """Return what came back, with the first letter in the case of the old stretch and no full stop that it lacked."""
     new = new.strip()
     if not new:
         return old

@@ -19,7 +19,7 @@ Draw = Callable[[], int]
 
 
 def rows(seeds: Sequence[int], count: int, first: int = 0) -> list[list[int]]:
-    """For each seed, the 2·count numbers from number 2·first on."""
+    """Return for each seed the 2·count numbers from number 2·first on."""
     state = np.array([seed & _MASK for seed in seeds], dtype=np.uint64)[:, None]
     with np.errstate(over="ignore"):
         z = state + np.arange(first + 1, first + count + 1, dtype=np.uint64) * _GAMMA
@@ -32,12 +32,12 @@ def rows(seeds: Sequence[int], count: int, first: int = 0) -> list[list[int]]:
 
 
 def streams(seeds: Sequence[int], count: int) -> list[Draw]:
-    """For each seed all of its numbers; the first 2·count are drawn at once."""
+    """Return for each seed all of its numbers; the first 2·count are drawn at once."""
     return [endless(seed, row) for seed, row in zip(seeds, rows(seeds, count), strict=True)]
 
 
 def endless(seed: int, row: Sequence[int]) -> Draw:
-    """The numbers of `row`, which is the beginning of `seed`'s, and then the ones that follow."""
+    """Yield the numbers of `row`, the first ones of `seed`, and then those that follow."""
     return chain(row, _rest(seed, len(row) // 2)).__next__
 
 
@@ -50,7 +50,7 @@ def _rest(seed: int, first: int) -> Iterator[int]:
 
 
 def pick(size: int, count: int, draw: Draw) -> Sequence[int]:
-    """`count` different numbers below `size`."""
+    """Return `count` different numbers below `size`."""
     if count == 1:
         return (draw() % size,)
     if 4 * count <= size:

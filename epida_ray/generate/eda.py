@@ -29,7 +29,8 @@ class EDA:
     `p_rd`, but at least one; 0 turns an operation off. `synonyms` is a two-column file, a word and a synonym a line,
     which is used in place of WordNet; languages other than English have synonyms only from there. `tokenizer` is a
     `module:function` that splits text written without spaces into words (jieba:lcut); otherwise its character clusters
-    are the words.
+    are the words. `careful` takes only synonyms of the word's part of speech and of a common sense that are close to
+    the rest of the text, and none for names; it is slower.
     """
 
     distinct = True
@@ -43,6 +44,7 @@ class EDA:
         language: str = "en",
         synonyms: str | None = None,
         tokenizer: str | None = None,
+        careful: bool = False,
     ) -> None:
         for name, value in (("alpha_sr", alpha_sr), ("alpha_ri", alpha_ri), ("alpha_rs", alpha_rs), ("p_rd", p_rd)):
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
@@ -50,12 +52,16 @@ class EDA:
         if not (alpha_sr or alpha_ri or alpha_rs or p_rd):
             raise RequestError("all four operations are turned off; give one of alpha_sr, alpha_ri, alpha_rs, p_rd")
         self._shares = np.array([alpha_sr, alpha_ri, alpha_rs, p_rd], dtype=np.float64)
-        self._units = Units(lexicon(language, synonyms, tokenizer))
+        self._strength = 1.0
+        self._units = Units(lexicon(language, synonyms, tokenizer, careful))
         self._tables: Tables | None = None
         self._version: object = None
 
+    def set_strength(self, share: float) -> None:
+        self._strength = share
+
     def generate(self, samples: Sequence[Sample], n: int, seeds: Sequence[int]) -> list[Candidates | Rejected]:
-        """n distinct candidates of each sample where that many exist, else all that a bounded search finds."""
+        """Return n distinct candidates of each sample, or all that a bounded search finds if there are fewer."""
         answers: list[Candidates | Rejected] = []
         for start, stop in _batches(samples, n):
             answers += self._batch(samples[start:stop], n, seeds[start:stop])
@@ -74,54 +80,56 @@ class EDA:
         if self._tables is None or self._version != self._units.version:
             self._tables, self._version = self._units.tables(), self._units.version
         count = len(samples)
-        seed = np.array([s & 0xFFFFFFFFFFFFFFFF for s in seeds], dtype=np.uint64)
-        where = np.array(offsets, dtype=np.int64)
-        ids = np.array(flat, dtype=np.int32)
-        stripped_ = np.array(strip, dtype=np.bool_)
+        batch = eda_kernel.Batch(
+            np.array([seed & 0xFFFFFFFFFFFFFFFF for seed in seeds], np.uint64),
+            np.array(offsets, np.int64),
+            np.array(flat, np.int32),
+        )
         starts, ends = np.zeros(count * n, np.int64), np.zeros(count * n, np.int64)
         operations, made, status = np.zeros(count * n, np.int8), np.zeros(count, np.int32), np.zeros(count, np.int8)
-        out = np.empty(max(4 * n * sum(len(sample.text) + 64 for sample in samples), 4096), np.uint8)
+        text = np.empty(self._room(n, batch, self._tables), np.uint8)
+        output = eda_kernel.Output(text, starts, ends, operations, made, status)
+        eda_kernel.rewrite(n, self._shares * self._strength, batch, self._tables, output)
+        data = text[: ends.max(initial=0)].tobytes()
+        spans = list(zip(starts.tolist(), ends.tolist(), strict=True))
+        names = [OPERATIONS[operation] for operation in operations.tolist()]
         answers: list[Candidates | Rejected] = []
-        first = 0
-        while first < count:
-            done, used = eda_kernel.rewrite(
-                first, seed, where, ids, stripped_, n, self._shares, *self._tables,
-                out, starts, ends, operations, made, status,
-            )  # fmt: skip
-            if done == first:
-                out = np.empty(2 * out.size, np.uint8)
+        for s, (size, problem) in enumerate(zip(made.tolist(), status.tolist(), strict=True)):
+            if problem:
+                empty = not samples[s].text.strip()
+                answers.append(Rejected("the text is empty" if empty else _REASONS[problem]))
                 continue
-            written = out[:used].tobytes().decode("utf-8", "surrogatepass")
-            a, b = starts[first * n : done * n].tolist(), ends[first * n : done * n].tolist()
-            names = [OPERATIONS[operation] for operation in operations[first * n : done * n].tolist()]
-            k = 0
-            for size, problem in zip(made[first:done].tolist(), status[first:done].tolist(), strict=True):
-                if problem:
-                    text = samples[first + k // n].text if n else ""
-                    answers.append(Rejected(_REASONS[problem] if text.strip() else "the text is empty"))
-                else:
-                    texts = [written[i:j] for i, j in zip(a[k : k + size], b[k : k + size], strict=True)]
-                    answers.append(Candidates(texts, names[k : k + size]))
-                k += n
-            first = done
+            texts = [data[a:b].decode("utf-8", "surrogatepass") for a, b in spans[s * n : s * n + size]]
+            answers.append(Candidates([t.lstrip() for t in texts] if strip[s] else texts, names[s * n : s * n + size]))
         return answers
+
+    def _room(self, n: int, batch: eda_kernel.Batch, tables: Tables) -> int:
+        """Return a bound of the bytes of all candidates; memory that is not written to costs nothing."""
+        size = int(tables.units[batch.flat][:, [eda_kernel.LEAD, eda_kernel.CORE, eda_kernel.TAIL]].sum())
+        words = 2 * len(batch.seeds) + int(self._shares[:2].max() * len(batch.flat))
+        return n * (size + words * (tables.longest_word + 1))
 
 
 class Synonym(EDA):
     """Synonym replacement alone: max(1, int(alpha · l)) of a text's l words."""
 
     def __init__(
-        self, alpha: float = 0.1, language: str = "en", synonyms: str | None = None, tokenizer: str | None = None
+        self,
+        alpha: float = 0.1,
+        language: str = "en",
+        synonyms: str | None = None,
+        tokenizer: str | None = None,
+        careful: bool = False,
     ) -> None:
         if not alpha:
             raise RequestError("alpha is the share of a text's words to replace, from 0 to 1; 0 replaces none")
         if synonyms is None and languages.base(language) != "en":
             raise RequestError(f"there are no synonyms for the language {language}; give a table with synonyms=FILE")
-        super().__init__(alpha, 0, 0, 0, language=language, synonyms=synonyms, tokenizer=tokenizer)
+        super().__init__(alpha, 0, 0, 0, language=language, synonyms=synonyms, tokenizer=tokenizer, careful=careful)
 
 
 def _batches(samples: Sequence[Sample], n: int) -> Iterator[tuple[int, int]]:
-    """Ranges of samples whose candidates fit into memory with ease, however long the texts are."""
+    """Yield ranges of samples whose candidates fit into memory easily, however long the texts are."""
     start, size = 0, 0
     for i, sample in enumerate(samples):
         size += n * (len(sample.text) + 64)

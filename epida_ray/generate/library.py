@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from epida_ray.core.sample import Candidates, Rejected, Sample, fold_space
+from epida_ray.core.sample import Candidates, Rejected, Sample, SoftLabel, fold_space
 from epida_ray.generate.words import Span, split
 
 ROUNDS = 3
@@ -44,7 +44,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def remembered(function: Callable[..., Any], size: int) -> Callable[..., list[Any]]:
-    """A function of strings and lists of them, with its last answers: libraries ask again for each candidate."""
+    """Return a function that remembers its last answers: libraries ask again for each candidate."""
 
     @lru_cache(maxsize=size)
     def answer(*arguments: Any, **options: Any) -> tuple[Any, ...]:
@@ -57,7 +57,7 @@ def remembered(function: Callable[..., Any], size: int) -> Callable[..., list[An
 
 
 def keeps(candidate: str, sample: Sample) -> bool:
-    """Whether every protected span is in the candidate, whole and in its order."""
+    """Return whether every protected span is in the candidate, whole and in its order."""
     place = 0
     for a, b in sorted(sample.protected):
         place = candidate.find(sample.text[a:b], place)
@@ -77,12 +77,13 @@ class Collector:
         self._broken = False
         self.texts: list[str] = []
         self.operations: list[str] = []
+        self.soft: list[SoftLabel | None] = []
 
     @property
     def full(self) -> bool:
         return len(self.texts) >= self._n
 
-    def add(self, text: str, operation: str) -> None:
+    def add(self, text: str, operation: str, soft: SoftLabel | None = None) -> None:
         key = fold_space(text)
         if self.full or key in self._seen:
             return
@@ -92,10 +93,11 @@ class Collector:
         self._seen.add(key)
         self.texts.append(text)
         self.operations.append(operation)
+        self.soft.append(soft)
 
     def answer(self) -> Candidates | Rejected:
         if self.texts:
-            return Candidates(self.texts, self.operations)
+            return Candidates(self.texts, self.operations, self.soft if any(self.soft) else None)
         if self._broken:
             return Rejected("every candidate changed a protected word or phrase")
         return Rejected("no candidate differs from the text")
@@ -112,7 +114,7 @@ class OneByOne:
     """Characters; longer texts would keep the library busy for minutes."""
 
     def rewrite(self, text: str, n: int) -> list[tuple[str, str]]:
-        """About n candidates and their operations, from the global RNGs; copies are allowed."""
+        """Return about n candidates and their operations, drawn from the global RNGs; copies are allowed."""
         raise NotImplementedError
 
     def generate(self, samples: Sequence[Sample], n: int, seeds: Sequence[int]) -> list[Candidates | Rejected]:
@@ -154,7 +156,7 @@ class OneByOne:
 
 
 def between(text: str, protected: Sequence[Span]) -> list[Span]:
-    """The stretches of text outside the protected spans that have a word in them."""
+    """Return the stretches of text outside the protected spans that have a word in them."""
     stretches = []
     start = 0
     for a, b in [*sorted(protected), (len(text), len(text))]:
@@ -165,11 +167,11 @@ def between(text: str, protected: Sequence[Span]) -> list[Span]:
 
 
 def unusable(text: str, longest: int, encoded: bool = False) -> str:
-    """Why a library is not given this text; empty when it is. `encoded`: the library works on UTF-8."""
+    """Return why a library cannot have this text, or nothing if it can. `encoded`: the library works on UTF-8."""
     if not text.strip():
         return "the text is empty"
     if len(text) > longest:
         return f"the text has {len(text):,} characters; this generator takes up to {longest:,}"
     if encoded and any("\ud800" <= c <= "\udfff" for c in text):
-        return "the text has lone surrogates, which are no characters"
+        return "the text has lone surrogates, which are not characters"
     return ""

@@ -17,7 +17,7 @@ from epida_ray.generate.models import load
 from epida_ray.generate.stopwords import STOP_WORDS
 from epida_ray.generate.words import is_spaced, split
 
-SUBSTITUTE, INSERT = "substitute", "insert"
+SUBSTITUTE, INSERT, RECONSTRUCT = "substitute", "insert", "reconstruct"
 
 
 class _Masked(NamedTuple):
@@ -27,6 +27,8 @@ class _Masked(NamedTuple):
     parts: list[str]
     gone: list[str]
     operation: str
+    places: list[int]
+    """Which words they were."""
 
     def text(self, fills: Sequence[str]) -> str:
         out = [self.parts[0]]
@@ -40,8 +42,9 @@ class MaskedLM:
 
     max(1, int(share · l)) of a text's l words are replaced (`action=substitute`) or added (`insert`), or now one and
     now the other (`both`), each drawn from the model's `top_k` whole words. One masked text serves `draws_per_mask`
-    candidates. Numbers are drawn from the sample's seed; probabilities are floating point, so that another batch size
-    or machine may, rarely, tip a draw.
+    candidates. `reconstruct` (SSMBA) masks, fills and masks again, `times` times, and a word may come back. Numbers are
+    drawn from the sample's seed; probabilities are floating point, so that another batch size or machine may, rarely,
+    tip a draw.
     """
 
     longest = 20_000
@@ -54,17 +57,20 @@ class MaskedLM:
         top_k: int = 50,
         temperature: float = 1.0,
         draws_per_mask: int = 3,
+        times: int = 3,
         batch_size: int = 64,
         language: str = "en",
     ) -> None:
-        if action not in (SUBSTITUTE, INSERT, "both"):
-            raise RequestError(f"action is substitute, insert or both, not {action!r}")
+        if action not in (SUBSTITUTE, INSERT, "both", RECONSTRUCT):
+            raise RequestError(f"action is substitute, insert, both or reconstruct, not {action!r}")
         if not 0 < share <= 1:
             raise RequestError(f"share is a share of a text's words, above 0 and up to 1, not {share!r}")
-        if min(top_k, draws_per_mask, batch_size) < 1 or not temperature > 0:
-            raise RequestError("top_k, draws_per_mask and batch_size are 1 or more, and temperature is above 0")
+        if min(top_k, draws_per_mask, times, batch_size) < 1 or not temperature > 0:
+            raise RequestError("top_k, draws_per_mask, times and batch_size are 1 or more, and temperature is above 0")
         self._actions = (SUBSTITUTE, INSERT) if action == "both" else (action,)
+        self.times = times if action == RECONSTRUCT else 0
         self.share, self.top_k, self.temperature = share, top_k, temperature
+        self._strength = 1.0
         self.draws_per_mask, self.batch_size = draws_per_mask, batch_size
         self._stop_words = STOP_WORDS.get(languages.base(language), frozenset())
         self._model, self._tokenizer = load(model, "AutoModelForMaskedLM")
@@ -82,6 +88,9 @@ class MaskedLM:
         limit = getattr(self._model.config, "max_position_embeddings", 512)
         self._window = max(8, (min(512, limit) - 2) // 8 * 8)
 
+    def set_strength(self, share: float) -> None:
+        self._strength = share
+
     def generate(self, samples: Sequence[Sample], n: int, seeds: Sequence[int]) -> list[Candidates | Rejected]:
         answers: list[Candidates | Rejected | None] = [None] * len(samples)
         collectors = [Collector(sample, n) for sample in samples]
@@ -98,6 +107,10 @@ class MaskedLM:
             else:
                 answers[i] = Rejected("there is no word in the text that may be changed")
         for _ in range(ROUNDS):
+            if self.times:
+                self._reconstruct(open_, parsed, collectors, draw, n)
+                open_ = [i for i in open_ if not collectors[i].full]
+                continue
             masked = [
                 self._mask(i, *parsed[i], draw[i])
                 for i in open_
@@ -114,28 +127,48 @@ class MaskedLM:
                 break
         return [answer or collector.answer() for answer, collector in zip(answers, collectors, strict=True)]
 
+    def _reconstruct(
+        self,
+        open_: Sequence[int],
+        parsed: dict[int, tuple[list[str], list[str]]],
+        collectors: Sequence[Collector],
+        draw: Sequence[Draw],
+        n: int,
+    ) -> None:
+        """Corrupt and rebuild every text as often as it lacks candidates, all of them in the same batches."""
+        states = [(i, list(parsed[i][1])) for i in open_ for _ in range(n - len(collectors[i].texts))]
+        for _ in range(self.times):
+            masked = [self._mask(i, parsed[i][0], cores, draw[i]) for i, cores in states]
+            for (i, cores), item, slots in zip(states, masked, self._predict(masked), strict=True):
+                for place, slot, old in zip(item.places, slots, item.gone, strict=True):
+                    cores[place] = self._fill(slot, old, draw[i], again=True)
+        for i, cores in states:
+            glue = parsed[i][0]
+            text = "".join(g + c for g, c in zip(glue, [*cores, ""], strict=True))
+            collectors[i].add(text, RECONSTRUCT)
+
     def _mask(self, i: int, glue: list[str], cores: list[str], draw: Draw) -> _Masked:
         operation = self._actions[draw() % len(self._actions)]
         good = [k for k, core in enumerate(cores) if core.lower() not in self._stop_words and not core.isnumeric()]
         usable = good or list(range(len(cores)))
-        count = min(max(1, int(self.share * len(cores))), len(usable))
+        count = min(max(1, int(self.share * self._strength * len(cores))), len(usable))
         chosen = {usable[k] for k in pick(len(usable), count, draw)}
         parts, gone = [""], []
         for k, core in enumerate(cores):
             parts[-1] += glue[k]
             if k not in chosen:
                 parts[-1] += core
-            elif operation == SUBSTITUTE:
+            elif operation != INSERT:
                 parts.append("")
                 gone.append(core)
             else:
                 parts.append((" " if is_spaced(core) else "") + core)
                 gone.append("")
         parts[-1] += glue[-1]
-        return _Masked(i, parts, gone, operation)
+        return _Masked(i, parts, gone, operation, sorted(chosen))
 
     def _predict(self, masked: Sequence[_Masked]) -> list[list[list[tuple[str, float]]]]:
-        """For each masked text and each of its masks, words with their logits, the likeliest first."""
+        """Return for each masked text and each of its masks the words with their logits, the likeliest first."""
         import torch
 
         mask = self._tokenizer.mask_token
@@ -165,8 +198,9 @@ class MaskedLM:
             del slots[len(item.gone) :]
         return results
 
-    def _fill(self, slot: list[tuple[str, float]], old: str, draw: Draw) -> str:
-        choices = [pair for pair in slot if pair[0].lower() != old.lower()][: self.top_k]
+    def _fill(self, slot: list[tuple[str, float]], old: str, draw: Draw, again: bool = False) -> str:
+        """Draw a word for a mask; the word that stood there only with `again`."""
+        choices = [pair for pair in slot if again or pair[0].lower() != old.lower()][: self.top_k]
         if not choices:
             return old
         top = choices[0][1]
@@ -180,7 +214,7 @@ class MaskedLM:
 
 
 def _masked_logits(model: Any, inputs: Any, rows: Any, columns: Any) -> Any:
-    """The head is the dearest layer of a small model, and only the masked places need it."""
+    """Return the logits of the masked places alone: the head is the most expensive layer of a small model."""
     head = next((getattr(model, name) for name in ("cls", "lm_head", "predictions") if hasattr(model, name)), None)
     if head is None or not hasattr(model, "base_model") or model.base_model is model:
         return model(**inputs).logits[rows, columns]
@@ -188,7 +222,7 @@ def _masked_logits(model: Any, inputs: Any, rows: Any, columns: Any) -> Any:
 
 
 def _whole_words(tokenizer: Any) -> dict[int, str]:
-    """Token id → the word it is, for tokens that are words by themselves."""
+    """Return the word of each token that is a word by itself, by token id."""
     vocabulary = tokenizer.get_vocab()
     special = set(tokenizer.all_special_tokens)
     prefix = next((mark for mark in ("Ġ", "▁") if any(token.startswith(mark) for token in vocabulary)), "")

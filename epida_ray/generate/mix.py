@@ -8,10 +8,13 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from epida_ray.core.errors import RequestError
 from epida_ray.core.sample import Candidates, Rejected, Sample
+from epida_ray.generate.corpus import from_bytes, needs_corpus, to_bytes
 from epida_ray.generate.library import Collector
+from epida_ray.generate.strength import set_strength
 
 
 class Mix:
@@ -35,12 +38,29 @@ class Mix:
                 raise RequestError(f"the proportion of {name} in a mix is a number above 0, not {proportion!r}")
             self._parts[name] = GENERATORS.create(name, **with_language(name, arguments, language))
             self._proportions[name] = proportion
+        self._with_corpus = {name: part for name, part in self._parts.items() if needs_corpus(part)}
+        self.needs_corpus = bool(self._with_corpus)
+        self.corpus_rows = max((part.corpus_rows for part in self._with_corpus.values()), default=0)
+        self.soft_labels = any(getattr(part, "soft_labels", False) for part in self._parts.values())
         self.needs_classifier = any(getattr(part, "needs_classifier", False) for part in self._parts.values())
 
     def bind(self, predict_proba: Callable[[Sequence[str]], np.ndarray], labels: Sequence[str]) -> None:
         for part in self._parts.values():
             if getattr(part, "needs_classifier", False):
                 part.bind(predict_proba, labels)
+
+    def index(self, samples: Sequence[Sample]) -> pa.Table:
+        """Return the indexes of all parts that need one, each as the bytes of an Arrow file."""
+        made = [to_bytes(part.index(samples[: part.corpus_rows])).to_pybytes() for part in self._with_corpus.values()]
+        return pa.table({"part": list(self._with_corpus), "index": pa.array(made, pa.large_binary())})
+
+    def bind_corpus(self, index: pa.Table) -> None:
+        for name, data in zip(index["part"].to_pylist(), index["index"], strict=True):
+            self._with_corpus[name].bind_corpus(from_bytes(data.as_buffer()))
+
+    def set_strength(self, share: float) -> None:
+        for name, part in self._parts.items():
+            set_strength(name, part, share)
 
     def generate(self, samples: Sequence[Sample], n: int, seeds: Sequence[int]) -> list[Candidates | Rejected]:
         collectors = [Collector(sample, n) for sample in samples]
@@ -60,8 +80,10 @@ class Mix:
                     if isinstance(answer, Rejected):
                         reasons[i].append(f"{name}: {answer.reason}")
                         continue
-                    for text, operation in list(zip(*answer, strict=True))[: shares[i][name]]:
-                        collectors[i].add(text, f"{name}/{operation}")
+                    soft = answer.soft or [None] * len(answer.texts)
+                    made = list(zip(answer.texts, answer.operations, soft, strict=True))
+                    for text, operation, label in made[: shares[i][name]]:
+                        collectors[i].add(text, f"{name}/{operation}", label)
             most = dict.fromkeys(self._parts, n)
             shares = [most] * len(samples)
         return [
@@ -70,7 +92,7 @@ class Mix:
         ]
 
     def _shares(self, n: int, seed: int) -> dict[str, int]:
-        """How many of the n candidates come from each part; what does not divide evenly is drawn."""
+        """Return how many of the n candidates come from each part; what does not divide evenly is drawn."""
         total = sum(self._proportions.values())
         exact = {name: n * proportion / total for name, proportion in self._proportions.items()}
         shares = {name: int(share) for name, share in exact.items()}

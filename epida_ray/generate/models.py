@@ -9,8 +9,23 @@ from epida_ray.core.errors import RequestError
 from epida_ray.core.quiet import quiet_transformers
 
 
+def load_writer(model: str) -> tuple[Any, Any]:
+    """Return a model that writes texts, causal or encoder–decoder as its configuration says, and its tokenizer."""
+    import transformers
+
+    local = Path(model).expanduser()
+    try:
+        config: Any = transformers.AutoConfig.from_pretrained(
+            str(local) if local.exists() else model,
+            local_files_only=local.exists() or model.startswith((".", "/", "~")),
+        )
+    except Exception as error:  # as below
+        raise RequestError(f"the model {model!r} cannot be loaded: {' '.join(str(error).split())[:300]}") from error
+    return load(model, "AutoModelForSeq2SeqLM" if config.is_encoder_decoder else "AutoModelForCausalLM")
+
+
 def load(model: str, auto_class: str, tokenizer: str = "", **options: Any) -> tuple[Any, Any]:
-    """The model, ready for inference on the GPU (in half precision) when there is one, and its tokenizer."""
+    """Return the model, ready for inference, on the GPU in half precision if there is one, and its tokenizer."""
     import torch
     import transformers
 

@@ -14,7 +14,7 @@ _TOKEN = regex.compile(rf"(?V1){NO_SPACES}|[\w--{NO_SPACES}]+|[^\w\s]")
 
 
 def protect(texts: Sequence[str], phrases: Sequence[str]) -> list[tuple[Span, ...]]:
-    """For each text the spans of these words and phrases, in any case and with any white space between their words.
+    """Return the spans of these words and phrases in each text, in any case and with any white space between words.
 
     Phrases that overlap become one span.
     """

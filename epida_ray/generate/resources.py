@@ -8,33 +8,26 @@ from __future__ import annotations
 
 import contextlib
 import json
-import lzma
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
-from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
+from epida_ray.core.cache import cache_dir
 from epida_ray.core.errors import RequestError
+from epida_ray.generate import tagger
 from epida_ray.generate.stopwords import STOP_WORDS
 
 _LAYOUT = "nltk_data-1"
 """Grows when what is laid out changes, so that an older folder is not taken for the new one."""
 
 
-def cache_dir() -> Path:
-    """`EPIDA_CACHE` when that is set, else `epida_ray` in the user's cache directory."""
-    if folder := os.environ.get("EPIDA_CACHE"):
-        return Path(folder)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "epida_ray"
-
-
 @cache
 def nltk_data() -> Path:
-    """The folder with WordNet, the tagger and stop words; NLTK of this process and its children looks there first."""
+    """Return the folder with WordNet, the tagger and stop words; this process and its children look there first."""
     folder = lay_out(cache_dir() / _LAYOUT, _fill)
     os.environ["NLTK_DATA"] = os.pathsep.join(
         [str(folder), *(p for p in os.environ.get("NLTK_DATA", "").split(os.pathsep) if p and p != str(folder))]
@@ -65,7 +58,7 @@ def import_textattack() -> None:
 
 @contextlib.contextmanager
 def no_nltk_downloads() -> Iterator[None]:
-    """nlpaug and TextAttack call `nltk.download` even when all they need is there."""
+    """Switch off `nltk.download`, which nlpaug and TextAttack call even when all they need is there."""
     import nltk
 
     download = nltk.download
@@ -77,7 +70,7 @@ def no_nltk_downloads() -> Iterator[None]:
 
 
 def lay_out(folder: Path, fill: Callable[[Path], None]) -> Path:
-    """`folder`, filled by `fill` if it is not there yet; it is complete from the moment it can be seen."""
+    """Return `folder`, filled by `fill` if it is not there yet; it is complete from the moment it can be seen."""
     if folder.is_dir():
         return folder
     try:
@@ -119,6 +112,5 @@ def _wordnet(folder: Path) -> None:
 
 def _tagger(folder: Path) -> None:
     folder.mkdir(parents=True)
-    packed = (files("epida_ray.generate") / "data" / "tagger.json.xz").read_bytes()
-    for part, value in json.loads(lzma.decompress(packed)).items():
+    for part, value in tagger.model().items():
         (folder / f"{folder.name}.{part}.json").write_text(json.dumps(value))

@@ -23,7 +23,7 @@ _ROWS = {
 
 
 def keyboard(language: str) -> dict[str, str]:
-    """Letter → the letters on the keys around it; unknown languages have a QWERTY keyboard."""
+    """Return for each letter those on the keys around it; languages without a layout here have QWERTY."""
     rows = _ROWS.get(languages.base(language), _ROWS["en"])
     near: dict[str, str] = {}
     for r, row in enumerate(rows):
@@ -45,9 +45,12 @@ class Spelling:
             raise RequestError(f"alpha is a share of a text's words, above 0 and up to 1, not {alpha!r}")
         if isinstance(shortest, bool) or not isinstance(shortest, int) or shortest < 2:
             raise RequestError(f"shortest is a number of letters from 2 on, not {shortest!r}")
-        self.alpha = alpha
+        self.alpha, self._strength = alpha, 1.0
         self.shortest = shortest
         self._near = keyboard(language)
+
+    def set_strength(self, share: float) -> None:
+        self._strength = share
 
     def generate(self, samples: Sequence[Sample], n: int, seeds: Sequence[int]) -> list[Candidates | Rejected]:
         drawn = draws.streams(seeds, 3 * n + 8)
@@ -65,7 +68,7 @@ class Spelling:
         ]
         if not usable:
             return Rejected(f"there is no word of {self.shortest} letters or more that may be changed")
-        edits = min(max(1, int(self.alpha * len(cores))), len(usable))
+        edits = min(max(1, int(self.alpha * self._strength * len(cores))), len(usable))
         collector = Collector(sample, n)
         for _ in range(6 * n + 24):
             if collector.full:
@@ -82,7 +85,7 @@ class Spelling:
         return collector.answer()
 
     def _slip(self, word: str, draw: Draw) -> tuple[str, str]:
-        """The word with one slip; a first letter stays, as people see to it, except that a neighbour key may be hit."""
+        """Return the word with one slip, and its operation. Only a neighbour key changes the first letter."""
         operation = (NEIGHBOUR, SWAP, DROP, DOUBLE)[draw() % 4]
         place = draw() % len(word)
         letter = word[place]
@@ -102,7 +105,7 @@ class Spelling:
 
 
 def _slip_between(out: list[str], glue: list[str], cores: list[str], i: int, unspaced: set[int], draw: Draw) -> str:
-    """One slip on character i of a run without spaces."""
+    """Make one slip on character i of a run without spaces, and return its operation."""
     operation = (SWAP, DROP, DOUBLE)[draw() % 3]
     place = 2 * i + 1
     if operation == SWAP and i + 1 in unspaced and not glue[i + 1]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import importlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from epida_ray.core.errors import RequestError
-from epida_ray.generate import languages, wordnet
+from epida_ray.generate import careful, languages, wordnet
 from epida_ray.generate.stopwords import STOP_WORDS
 from epida_ray.generate.words import Tokenizer, is_spaced
 
@@ -19,22 +20,38 @@ class Lexicon(NamedTuple):
     synonyms: wordnet.Lookup
     stop_words: frozenset[str]
     tokenizer: Tokenizer | None
+    careful: bool = False
+    """Whether synonyms depend on the context."""
 
     def of(self, core: str) -> tuple[str, ...]:
-        """Synonyms of a word in lower case; none for a stop word."""
+        """Return the synonyms of a word in lower case; none for a stop word."""
         word = core.lower().replace("’", "'")
         return () if word in self.stop_words else self.synonyms(word)
 
+    def in_context(self, glue: Sequence[str], cores: Sequence[str]) -> list[tuple[str, ...]]:
+        """Return the synonyms of every word of a text, which `words.split` took apart."""
+        return careful.in_context(glue, cores)
 
-def lexicon(language: str = "en", table: str | None = None, tokenizer: str | None = None) -> Lexicon:
-    """`table` is a two-column file; `tokenizer` a `module:function` that splits text written without spaces.
+
+def lexicon(
+    language: str = "en", table: str | None = None, tokenizer: str | None = None, in_context: bool = False
+) -> Lexicon:
+    """Return what is known of a language.
+
+    `table` is a two-column file; `tokenizer` is a `module:function` that splits text written without spaces. With
+    `in_context`, synonyms depend on the words around them.
 
     Without a tokenizer, such text is split into the table's words where they occur (the longest first) and single
     character clusters elsewhere.
     """
     spoken = languages.base(language)
     stop_words = STOP_WORDS.get(spoken, frozenset())
-    split = _function(tokenizer) if tokenizer else None
+    split = import_tokenizer(tokenizer) if tokenizer else None
+    if in_context:
+        if spoken != "en" or table is not None:
+            raise RequestError("careful=true chooses among WordNet's synonyms: it takes English and no synonyms=FILE")
+        careful.check()
+        return Lexicon(_none, stop_words, split, careful=True)
     if table is None:
         return Lexicon(wordnet.lookup() if spoken == "en" else _none, stop_words, split)
     words = read_table(Path(table))
@@ -45,7 +62,7 @@ def lexicon(language: str = "en", table: str | None = None, tokenizer: str | Non
 
 
 def read_table(path: Path) -> dict[str, tuple[str, ...]]:
-    """A word and a synonym a line, by tab, else comma or semicolon; a word may have many lines. UTF-8."""
+    """Read a UTF-8 file with a word and a synonym per line, by tab, else comma or semicolon; words may repeat."""
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -70,7 +87,8 @@ def _none(word: str) -> tuple[str, ...]:
     return ()
 
 
-def _function(name: str) -> Tokenizer:
+def import_tokenizer(name: str) -> Tokenizer:
+    """Return the function that `MODULE:FUNCTION` names."""
     module, _, attribute = name.partition(":")
     try:
         function: Tokenizer = getattr(importlib.import_module(module), attribute)

@@ -18,7 +18,7 @@ _ENTANGLED = re.compile("[\u4e00-\u9fff]|SPLIT")
 
 
 def make_fast() -> None:
-    """Once for each process; calling it again changes nothing."""
+    """Replace the slow parts of TextAttack in this process; calling it again changes nothing."""
     from textattack.shared import AttackedText, attacked_text, utils
 
     if attacked_text.words_from_text is not utils.words_from_text:
@@ -31,7 +31,7 @@ def make_fast() -> None:
         return known(text) if len(text) <= _LONGEST_WORD else plain(text)
 
     def simple(word: str) -> bool:
-        """Whether TextAttack takes it for one word, which is then all of it."""
+        """Return whether TextAttack takes it for one word, which is then all of it."""
         return (word.isascii() and word.isalnum()) or words_from_text(word) == [word]
 
     def replace_word(self: Any, index: int, new_word: str) -> Any:
@@ -84,7 +84,7 @@ def make_fast() -> None:
 
 
 def _moved_map(index_map: Any, index: int, more: int, stays: bool) -> Any:
-    """Where the words of the first text are now that `more` stand at `index`: −1 if deleted, else moved on.
+    """Return where the words of the first text are now that `more` stand at `index`: −1 if deleted, else moved on.
 
     `stays`: the word at `index` is still the first of those there.
     """
@@ -98,7 +98,7 @@ def _moved_map(index_map: Any, index: int, more: int, stays: bool) -> Any:
 
 
 def _places(text: Any, simple: Callable[[str], bool]) -> Sequence[tuple[int, int]] | None:
-    """Where the words of a text are; None where TextAttack's own way has to be taken."""
+    """Return where the words of a text are; None where TextAttack's own way has to be taken."""
     found: Sequence[tuple[int, int]] | None
     if "_places" in text.__dict__:
         return text._places  # type: ignore[no-any-return]

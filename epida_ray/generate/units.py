@@ -24,7 +24,18 @@ _MOST_UNITS = 1 << 19
 _LONGEST_KEY = 64
 _FIELDS = 10
 
-Key = str | tuple[str, tuple[Span, ...], bool]
+
+class Piece(NamedTuple):
+    """A piece with protected spans in it, or with synonyms that were chosen for its words in their context."""
+
+    text: str
+    protected: tuple[Span, ...] = ()
+    keep: bool = False
+    """Whether a deletion must leave all white space."""
+    synonyms: tuple[tuple[str, ...], ...] | None = None
+
+
+Key = str | Piece
 
 
 class Tables(NamedTuple):
@@ -49,9 +60,11 @@ class Units:
         self._clear()
 
     def read(self, sample: Sample) -> tuple[list[int], bool]:
-        """The text's units, and whether white space in front of a candidate is to be stripped from it, because it was
+        """Return the text's units, and whether to strip white space from the front of a candidate, because it was
         left there by a word that stood before it."""
         text = sample.text
+        if self._lexicon.careful:
+            return self._read_in_context(text, sample.protected)
         if sample.protected:
             return self._read_protected(text, sample.protected)
         pieces = text.replace(" ", "\n ").split("\n") if "\n" not in text else _BEFORE_BLANK.split(text)
@@ -78,7 +91,7 @@ class Units:
 
     @property
     def version(self) -> tuple[int, int]:
-        """Changes whenever the tables do."""
+        """Return a value that changes whenever the tables do."""
         return self._generation, len(self._units)
 
     def _clear(self) -> None:
@@ -88,7 +101,7 @@ class Units:
         self._word_at = array("i")
         self._word_size = array("i")
         self._lists: dict[tuple[str, ...], int] = {}
-        self._shared: dict[tuple[str, str, str, str], int] = {}
+        self._shared: dict[tuple[str, str, str, str, tuple[str, ...]], int] = {}
         self._several: list[list[int]] = []
         self._numbers = _Numbers(self)
 
@@ -96,28 +109,34 @@ class Units:
         return [unit for number in numbers for unit in ([number] if number >= 0 else self._several[-number - 1])]
 
     def _read_protected(self, text: str, protected: Sequence[Span]) -> tuple[list[int], bool]:
-        touches = touching(protected)
-        # A protected span that begins or ends with white space: even a deletion must leave all of it.
-        keep = any(text[a:b].strip() != text[a:b] for a, b in protected)
-        numbers = []
-        start = 0
-        for piece in _BEFORE_BLANK.split(text):
-            stop = start + len(piece)
-            if keep or touches(start, stop):
-                inside = tuple((a - start, b - start) for a, b in protected if a < stop and start < b)
-                numbers.append(self._numbers[piece, inside, keep])
-            else:
-                numbers.append(self._numbers[piece])
-            start = stop
+        pieces, keep = _pieces(text, protected)
+        numbers = [self._numbers[piece if keep or piece.protected else piece.text] for piece in pieces]
+        return self._spread(numbers), not keep and not text[:1].isspace()
+
+    def _read_in_context(self, text: str, protected: Sequence[Span]) -> tuple[list[int], bool]:
+        """Read a text whose synonyms depend on the words around them."""
+        pieces, keep = _pieces(text, protected)
+        apart = [split(piece.text, piece.protected, self._lexicon.tokenizer) for piece in pieces]
+        glue, cores = [""], []
+        for between, words in apart:
+            glue[-1] += between[0]
+            glue += between[1:]
+            cores += words
+        chosen = iter(self._lexicon.in_context(glue, cores))
+        numbers = [
+            self._numbers[piece._replace(synonyms=tuple(next(chosen) for _ in words)) if words else piece]
+            for piece, (_, words) in zip(pieces, apart, strict=True)
+        ]
         return self._spread(numbers), not keep and not text[:1].isspace()
 
     def number(self, key: Key) -> int:
-        """Takes a piece apart and enters it: its unit's number, or below 0 the number of a list of several."""
+        """Take a piece apart, enter it and return the number of its unit, or below 0 that of a list of several."""
         if isinstance(key, str) and (plain := _PLAIN.fullmatch(key)):
             lead, core, tail = plain.groups()
-            return self._enter(lead, core, tail, tail, *self._replacements(core), " ")
-        piece, protected, keep = (key, (), False) if isinstance(key, str) else key
+            return self._enter(lead, core, tail, tail, *_in_case(core, self._lexicon.of(core)), " ")
+        piece, protected, keep, synonyms = Piece(key) if isinstance(key, str) else key
         glue, cores = split(piece, protected, self._lexicon.tokenizer)
+        chosen = synonyms or [self._lexicon.of(core) for core in cores]
         units = []
         last = len(cores) - 1
         spaces = [" " if is_spaced(core) else "" for core in cores]
@@ -126,11 +145,11 @@ class Units:
             stub = (lead if keep else lead.rstrip()) + tail
             if 0 < i < last and not glue[i] and not glue[i + 1]:
                 stub = spaces[i - 1]
-            place = lead, core, tail, stub
+            place = lead, core, tail, stub, chosen[i]
             if last and place in self._shared:
                 units.append(self._shared[place])
                 continue
-            units.append(self._enter(lead, core, tail, stub, *self._replacements(core), spaces[i]))
+            units.append(self._enter(lead, core, tail, stub, *_in_case(core, chosen[i]), spaces[i]))
             if last:
                 self._shared[place] = units[-1]
         if not cores:
@@ -139,15 +158,6 @@ class Units:
             return units[0]
         self._several.append(units)
         return -len(self._several)
-
-    def _replacements(self, core: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What may stand in the word's place, and what may be inserted for it elsewhere, in its own case."""
-        lower = self._lexicon.of(core)
-        if not lower or core.islower():
-            return lower, lower
-        shouted = len(core) > 1 and core.isupper()
-        insertions = tuple(word.upper() for word in lower) if shouted else lower
-        return tuple(word[0].upper() + word[1:] for word in insertions) if core[0].isupper() else insertions, insertions
 
     def _enter(
         self,
@@ -184,6 +194,32 @@ class Units:
                 self._word_size.append(len(data))
                 at += len(data)
         return where
+
+
+def _pieces(text: str, protected: Sequence[Span]) -> tuple[list[Piece], bool]:
+    """Return what stands between blanks, and whether a protected span begins or ends with white space: even a
+    deletion must leave all of it."""
+    touches = touching(protected)
+    keep = any(text[a:b].strip() != text[a:b] for a, b in protected)
+    pieces = []
+    start = 0
+    for piece in _BEFORE_BLANK.split(text):
+        stop = start + len(piece)
+        inside: tuple[Span, ...] = ()
+        if touches(start, stop):
+            inside = tuple((a - start, b - start) for a, b in protected if a < stop and start < b)
+        pieces.append(Piece(piece, inside, keep))
+        start = stop
+    return pieces, keep
+
+
+def _in_case(core: str, lower: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return what may stand in the word's place, in its case, and what may be inserted for it elsewhere."""
+    if not lower or core.islower():
+        return lower, lower
+    shouted = len(core) > 1 and core.isupper()
+    insertions = tuple(word.upper() for word in lower) if shouted else lower
+    return tuple(word[0].upper() + word[1:] for word in insertions) if core[0].isupper() else insertions, insertions
 
 
 def _size(text: str) -> int:

@@ -1,4 +1,5 @@
-"""English synonyms from the WordNet table that ships with the package (built by scripts/build_wordnet.py)."""
+"""English synonyms from the WordNet tables that ship with the package (built by scripts/build_wordnet.py and
+scripts/build_careful_synonyms.py)."""
 
 from __future__ import annotations
 
@@ -12,13 +13,16 @@ Lookup = Callable[[str], tuple[str, ...]]
 
 
 @cache
-def lookup() -> Lookup:
-    """Synonyms of all senses of a word or of its base forms, the most frequent sense first."""
+def lookup(name: str = "wordnet") -> Lookup:
+    """Return a lookup of the synonyms of all senses of a word or of its base forms, the most frequent sense first.
+
+    In the table `careful`, a word has its part of speech behind a slash, and synonyms of common senses only.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    with as_file(files(__package__) / "data" / "wordnet.parquet") as path:
+    with as_file(files(__package__) / "data" / f"{name}.parquet") as path:
         table = pq.ParquetFile(path).read(use_threads=False)
 
     def column(name: str) -> list[str]:

@@ -37,7 +37,7 @@ _RUN = regex.compile(rf"(?V1)(?:{NO_SPACES}\p{{M}}*)+")
 
 
 def split(text: str, protected: Sequence[Span] = (), tokenizer: Tokenizer | None = None) -> tuple[list[str], list[str]]:
-    """`glue, cores` with glue[0] + cores[0] + glue[1] + … + cores[-1] + glue[-1] == text.
+    """Return `glue, cores` with glue[0] + cores[0] + glue[1] + … + cores[-1] + glue[-1] == text.
 
     A core is one word by Unicode's word boundaries, with its apostrophes and hyphens, a number, or, in scripts written
     without spaces, one character cluster (or what `tokenizer` makes of the run). Punctuation, emoji, URLs, addresses,
@@ -73,12 +73,12 @@ def split(text: str, protected: Sequence[Span] = (), tokenizer: Tokenizer | None
 
 @lru_cache(maxsize=1 << 14)
 def is_spaced(core: str) -> bool:
-    """Whether this word's script puts blanks between words."""
+    """Return whether this word's script puts blanks between words."""
     return core.isascii() or _RUN.fullmatch(core) is None
 
 
 def touching(protected: Sequence[Span]) -> Callable[[int, int], bool]:
-    """A function that says whether a span shares a character with a protected one."""
+    """Return a function that says whether a span shares a character with a protected one."""
     if not protected:
         return lambda start, stop: False
     merged: list[Span] = []

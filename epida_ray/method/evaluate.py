@@ -11,9 +11,17 @@ import pyarrow.fs as pafs
 
 from epida_ray.classify import load
 from epida_ray.core.errors import RequestError, RunError
-from epida_ray.core.metrics import scores
-from epida_ray.data.inputs import Columns, ShardReader, plan_inputs
+from epida_ray.core.metrics import confusion, reliability, scores
+from epida_ray.core.progress import Reporter
+from epida_ray.data.plan import Columns, plan_inputs
+from epida_ray.data.reader import ShardReader
 from epida_ray.data.storage import Storage, below
+from epida_ray.method.noise import parse_noise
+
+CLEAN = ""
+"""The texts as they are."""
+MOST_CLASSES = 50
+"""Of a model with more, no confusion matrix is kept."""
 
 
 def evaluate_model(
@@ -21,37 +29,52 @@ def evaluate_model(
     file: str,
     text_column: str,
     label_column: str,
-    encoding: str = "utf-8",
+    encoding: str = "auto",
     trust_code: Sequence[str] = (),
     max_rejected: float = 1.0,
+    delimiter: str | None = None,
+    reporter: Reporter | None = None,
+    noise: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """accuracy, macro_f1, per_class; rows that cannot be read or whose label the model does not know are left out.
+    """Return accuracy, macro_f1, per_class, confusion and reliability of a saved model on a labelled file.
 
-    `reasons` says how many of them there are and why; more than the share `max_rejected` of all rows is a RunError.
+    Rows that cannot be read or whose label the model does not know are left out; `reasons` counts them. More than the
+    share `max_rejected` of all rows is a RunError. `noise` are kinds of noise as `parse_noise` reads them; the result
+    has the scores on the noisy texts too.
     """
+    noises = {spec: parse_noise(spec) for spec in noise}
     where = Storage(model)
     if not where.exists("config.json"):
         raise RequestError(no_model(model, where))
     classifier = load(where.local_copy(""), trust=trust_code)
-    plan = plan_inputs(file, Columns(text=text_column, label=label_column), encoding)
+    plan = plan_inputs(file, Columns(text=text_column, label=label_column), encoding, delimiter=delimiter)
+    for line in plan.remarks():
+        (reporter or Reporter(quiet=True)).say(line)
     index = {label: i for i, label in enumerate(classifier.labels)}
     reader = ShardReader(plan)
     truth: list[int] = []
-    predicted: list[np.ndarray] = []
+    predicted: dict[str, list[np.ndarray]] = {spec: [] for spec in (CLEAN, *noises)}
+    confidence: list[np.ndarray] = []
     reasons: Counter[str] = Counter()
     for shard in plan.shards():
         table = reader.read(shard)
-        texts = []
-        for text, label, reason in zip(*(table[n].to_pylist() for n in ("text", "label", "reason")), strict=True):
+        ids, texts = [], []
+        columns = (table[n].to_pylist() for n in ("sample_id", "text", "label", "reason"))
+        for sample_id, text, label, reason in zip(*columns, strict=True):
             if reason is not None:
                 reasons[reason] += 1
             elif label not in index:
                 reasons[f"the model does not know the label {label[:40]!r}"] += 1
             else:
+                ids.append(sample_id)
                 texts.append(text)
                 truth.append(index[label])
         if texts:
-            predicted.append(classifier.predict_proba(texts).argmax(axis=1))
+            p = classifier.predict_proba(texts)
+            predicted[CLEAN].append(p.argmax(axis=1))
+            confidence.append(p.max(axis=1))
+            for spec, make_noise in noises.items():
+                predicted[spec].append(classifier.predict_proba(make_noise(ids, texts)).argmax(axis=1))
     if not truth:
         known = ", ".join(classifier.labels)
         reason = reasons.most_common(1)[0][0]
@@ -60,10 +83,17 @@ def evaluate_model(
     if rejected > max_rejected * (len(truth) + rejected):
         raise RunError(
             f"{rejected:,} of {len(truth) + rejected:,} rows cannot be scored, more than --max-rejected "
-            f"{max_rejected:g} allows; the commonest reason: {reasons.most_common(1)[0][0]}"
+            f"{max_rejected:g} allows; the most common reason: {reasons.most_common(1)[0][0]}"
         )
-    result = scores(classifier.labels, np.array(truth), np.concatenate(predicted))
-    return result | {"rows": len(truth), "rejected": rejected, "reasons": dict(reasons.most_common(10))}
+    best = np.concatenate(predicted[CLEAN])
+    found = {spec: scores(classifier.labels, np.array(truth), np.concatenate(some)) for spec, some in predicted.items()}
+    result = found.pop(CLEAN) | {"rows": len(truth), "rejected": rejected, "reasons": dict(reasons.most_common(10))}
+    result["reliability"] = reliability(best == np.array(truth), np.concatenate(confidence))
+    if len(classifier.labels) <= MOST_CLASSES:
+        result["confusion"] = confusion(len(classifier.labels), np.array(truth), best).tolist()
+    if found:
+        result["noise"] = {spec: {k: one[k] for k in ("accuracy", "macro_f1")} for spec, one in found.items()}
+    return result
 
 
 def no_model(given: str, where: Storage) -> str:

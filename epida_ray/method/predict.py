@@ -1,39 +1,37 @@
-"""`epida predict`: the rows of a file as they are, with what a model says of each text in two more columns."""
+"""`epida predict`: the rows of a file as they are, with a model's class and its probability in new columns."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-import posixpath
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
-import pyarrow.parquet as pq
 
 from epida_ray.classify import load
-from epida_ray.core.errors import RequestError, RunError
+from epida_ray.core.errors import RequestError
 from epida_ray.core.progress import Reporter
-from epida_ray.data.inputs import DELIMITERS, FORMATS
-from epida_ray.data.storage import Storage, open_filesystem
+from epida_ray.data.formats import KNOWN, format_of, how_to_convert
+from epida_ray.data.plan import Columns, InputFile, Plan, plan_inputs
+from epida_ray.data.reader import ShardReader, Source
+from epida_ray.data.storage import Storage, check_url, open_filesystem
+from epida_ray.data.writer import RowWriter, format_to_write, open_writer
 from epida_ray.method.evaluate import no_model
-from epida_ray.runs.export import whole_file
 
 NEW = ("predicted", "confidence")
-ROWS = 4096
-"""Rows in memory at a time."""
-
-Judge = Callable[[Sequence[Any]], tuple[list[str | None], list[float | None]]]
+LINES = 64
+"""Lines of standard input that are scored together."""
+_SAME_SHAPE = (("csv", "tsv", "xlsx"), ("parquet", "arrow"), ("jsonl",), ("json",))
+"""Formats whose rows can be written as those of one another."""
 
 
 class Predicted(NamedTuple):
     rows: int
     without: int
-    """Rows that have no text, and so no prediction."""
+    """Rows that have no prediction: no text, or a row that cannot be read."""
 
 
 def predict(
@@ -41,129 +39,170 @@ def predict(
     file: str,
     output: str,
     text_column: str = "text",
-    encoding: str = "utf-8",
+    encoding: str = "auto",
     trust_code: Sequence[str] = (),
     reporter: Reporter | None = None,
+    delimiter: str | None = None,
+    probabilities: bool = False,
 ) -> Predicted:
-    """Write the rows of `file` to `output`, of the same format, with the columns predicted and confidence."""
-    format_, wanted = (FORMATS.get(posixpath.splitext(name)[1].lower()) for name in (file, output))
-    if format_ is None:
-        raise RequestError(f"{file} is not a .parquet, .csv, .tsv or .jsonl file")
-    if wanted != format_:
-        raise RequestError(f"{output} must end as {file} does: rows stay in their format")
+    """Write the rows of `file` to `output` with the columns predicted and confidence.
+
+    With `probabilities`, also with a column p_LABEL for each class.
+    """
+    reporter = reporter or Reporter(quiet=True)
+    _check_names(file, output)
+    where = _saved(model)
+    columns = Columns(text=text_column, label=None)
+    plan = plan_inputs(file, columns, encoding, delimiter=delimiter, may_be_empty=True)
+    for line in plan.remarks():
+        reporter.say(line)
+    reader, source = ShardReader(plan, whole=True), plan.files[0]
+    schema = reader.schema() if source.format == "parquet" else None
+    names = schema.names if schema is not None else source.header
+    classifier = load(where.local_copy(""), trust=trust_code)
+    new = (*NEW, *(f"p_{label}" for label in classifier.labels)) if probabilities else NEW
+    if source.format != "jsonl":
+        _check_columns(names, text_column, new)
+    if schema is None:
+        _check_encoding(classifier.labels, source)
+    rows, reasons = 0, Counter[str]()
+    same_kind = format_of(output) == format_of(file)
+    with (
+        open_writer(
+            output, source.encoding, source.delimiter if same_kind else None, lines="json" not in source.conversion
+        ) as writer,
+        reporter.track("predict", max(1, plan.rows)) as tracker,
+    ):
+        _begin(writer, schema, names, source, new)
+        for shard in plan.shards():
+            checked, given = reader.read_whole(shard)
+            good = [i for i, reason in enumerate(checked["reason"].to_pylist()) if reason is None]
+            reasons.update(reason for reason in checked["reason"].to_pylist() if reason is not None)
+            found: list[list[Any]] = [[None] * len(new) for _ in range(len(checked))]
+            if good:
+                texts = checked["text"].to_pylist()
+                for i, p in zip(good, classifier.predict_proba([texts[i] for i in good]), strict=True):
+                    found[i] = _answer(p, classifier.labels)[: len(new)]
+            _write(writer, given, new, found, plan, shard.start)
+            rows += len(checked)
+            tracker.update(rows)
+    for reason, count in reasons.most_common(5):
+        reporter.say(f"{count:,} {'row has' if count == 1 else 'rows have'} no prediction: {reason}")
+    return Predicted(rows, sum(reasons.values()))
+
+
+def predict_texts(
+    model: str, texts: Iterable[str], trust_code: Sequence[str] = (), probabilities: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Yield what the model says of every text, in order; of a text without a letter or digit, nulls."""
+    classifier = load(_saved(model).local_copy(""), trust=trust_code)
+    texts = iter(texts)
+    while some := list(islice(texts, LINES)):
+        good = [text for text in some if text.strip()]
+        answers = iter(classifier.predict_proba(good)) if good else iter(())
+        for text in some:
+            predicted, confidence, *all_ = (
+                _answer(next(answers), classifier.labels) if text.strip() else [None] * (2 + len(classifier.labels))
+            )
+            row = {"text": text, "predicted": predicted, "confidence": confidence}
+            yield row | ({"probabilities": dict(zip(classifier.labels, all_, strict=True))} if probabilities else {})
+
+
+def _answer(p: np.ndarray, labels: Sequence[str]) -> list[Any]:
+    """Return the class, its probability, and the probability of every class."""
+    return [labels[int(p.argmax())], round(float(p.max()), 4), *(round(float(value), 4) for value in p)]
+
+
+def _saved(model: str) -> Storage:
     where = Storage(model)
     if not where.exists("config.json"):
         raise RequestError(no_model(model, where))
-    source, path = open_filesystem(file)
-    if source.get_file_info(path).type != pafs.FileType.File:
+    return where
+
+
+def _check_names(file: str, output: str) -> None:
+    check_url(file)
+    given = format_of(file)
+    if given is None:
+        raise RequestError(f"{file} is not {KNOWN}; {how_to_convert(file)}")
+    filesystem, path = open_filesystem(file)
+    if filesystem.get_file_info(path).type != pafs.FileType.File:
         raise RequestError(f"there is no file {file}")
-    target, place = open_filesystem(output)
-    if target.get_file_info(place).type != pafs.FileType.NotFound:
-        raise RequestError(f"{output} exists already; choose another name")
-    classifier = load(where.local_copy(""), trust=trust_code)
-    rows = without = 0
-
-    def judge(texts: Sequence[Any]) -> tuple[list[str | None], list[float | None]]:
-        nonlocal rows, without
-        given = [i for i, text in enumerate(texts) if isinstance(text, str) and text.strip()]
-        labels: list[str | None] = [None] * len(texts)
-        sure: list[float | None] = [None] * len(texts)
-        if given:
-            p = classifier.predict_proba([texts[i] for i in given])
-            for i, row in zip(given, p, strict=True):
-                labels[i], sure[i] = classifier.labels[int(row.argmax())], round(float(row.max()), 4)
-        rows, without = rows + len(texts), without + len(texts) - len(given)
-        return labels, sure
-
-    write: Callable[..., Iterator[None]] = _csv
-    if format_ in ("parquet", "jsonl"):
-        write = _parquet if format_ == "parquet" else _jsonl
-    try:
-        with source.open_input_file(path) as read, whole_file(target, place) as sink:
-            size = max(1, -(-read.size() // 1_000_000))
-            with (reporter or Reporter(quiet=True)).track("predict", size, unit="MB") as tracker:
-                for _ in write(read, sink, judge, text_column, encoding, DELIMITERS.get(format_, ",")):
-                    tracker.update(read.tell() // 1_000_000)
-    except (OSError, pa.ArrowException, csv.Error, UnicodeError, LookupError) as error:
-        raise RunError(f"{file} cannot be read to its end: {' '.join(str(error).split())[:200]}") from error
-    return Predicted(rows, without)
+    shape = next(shape for shape in _SAME_SHAPE if given.kind in shape)
+    if format_to_write(output).kind not in shape:
+        others = " or ".join(f".{kind}" for kind in shape)
+        raise RequestError(f"{output} must end as {file} does: its rows can be written as {others}")
 
 
-def _check(file_columns: Sequence[str], text_column: str) -> None:
-    if text_column not in file_columns:
-        raise RequestError(
-            f"there is no column {text_column!r}; there are {', '.join(file_columns)}; use --text-column"
-        )
-    if taken := set(NEW) & set(file_columns):
+def _check_columns(names: Sequence[str], text_column: str, new: Sequence[str]) -> None:
+    if text_column not in names:
+        raise RequestError(f"there is no column {text_column!r}; there are {', '.join(names)}; use --text-column")
+    if taken := set(new) & set(names):
         raise RequestError(f"there is a column {min(taken)!r} already; rename it")
 
 
-def _parquet(read: Any, sink: Any, judge: Judge, text_column: str, *_: str) -> Iterator[None]:
-    file = pq.ParquetFile(read)
-    _check(file.schema_arrow.names, text_column)
-    writer = None
-    for batch in file.iter_batches(batch_size=ROWS):
-        labels, sure = judge(batch[text_column].to_pylist())
-        table = pa.Table.from_batches([batch])
-        table = table.append_column(NEW[0], pa.array(labels, pa.string()))
-        table = table.append_column(NEW[1], pa.array(sure, pa.float32()))
-        writer = writer or pq.ParquetWriter(sink, table.schema, compression="zstd")
-        writer.write_table(table)
-        yield
-    if writer is not None:
-        writer.close()
+def _check_encoding(labels: Sequence[str], file: InputFile) -> None:
+    for label in labels:
+        try:
+            label.encode(file.encoding)
+        except UnicodeEncodeError:
+            raise RequestError(
+                f"the class {label!r} cannot be written in {file.encoding}, the encoding of {file.path}; convert the "
+                "file to UTF-8"
+            ) from None
 
 
-def _csv(read: Any, sink: Any, judge: Judge, text_column: str, encoding: str, delimiter: str) -> Iterator[None]:
-    csv.field_size_limit(1 << 28)
-    reader = csv.reader(_lines(read, encoding), delimiter=delimiter)
-    header = next(reader, [])
-    _check(header, text_column)
-    at = header.index(text_column)
-
-    def put(lines: Sequence[Sequence[Any]]) -> None:
-        out = io.StringIO(newline="")
-        csv.writer(out, delimiter=delimiter, lineterminator="\n").writerows(lines)
-        sink.write(out.getvalue().encode(encoding, "surrogateescape"))
-
-    put([[*header, *NEW]])
-    while some := list(islice((row for row in reader if row), ROWS)):
-        labels, sure = judge([row[at] if at < len(row) else None for row in some])
-        padded = [row + [""] * (len(header) - len(row)) for row in some]
-        put([[*row, *both] for row, *both in zip(padded, labels, sure, strict=True)])
-        yield
+def _begin(
+    writer: RowWriter, schema: pa.Schema | None, names: Sequence[str], file: InputFile, new: Sequence[str]
+) -> None:
+    """Write what comes before the first row, so that a file without rows is valid too."""
+    if schema is not None:
+        writer.table(_more_columns(schema.empty_table(), new, []))
+    elif file.format != "jsonl":
+        writer.fields([[*names, *new]])
 
 
-def _jsonl(read: Any, sink: Any, judge: Judge, text_column: str, encoding: str, _: str) -> Iterator[None]:
-    """A line that is no JSON object stays as it is."""
-    lines = (line for line in _lines(read, encoding) if line.strip())
-    first = True
-    while some := list(islice(lines, ROWS)):
-        objects = [_object(line) for line in some]
-        if first and not any(text_column in o for o in objects if o is not None):
-            _check(sorted({name for o in objects if o is not None for name in o}), text_column)
-        first = False
-        labels, sure = judge([None if o is None else o.get(text_column) for o in objects])
-        for line, found, *both in zip(some, objects, labels, sure, strict=True):
-            text = line if found is None else json.dumps(found | dict(zip(NEW, both, strict=True)), ensure_ascii=False)
-            sink.write((text.rstrip("\r\n") + "\n").encode(encoding, "surrogateescape"))
-        yield
+def _write(
+    writer: RowWriter, given: Source, new: Sequence[str], found: list[list[Any]], plan: Plan, start: int
+) -> None:
+    """Write rows with what was `found` of each in the `new` columns."""
+    file = plan.files[0]
+    if isinstance(given, pa.Table):
+        writer.table(_more_columns(given, new, found))
+    elif file.format == "jsonl":
+        for number, row in enumerate(given, start + 1):
+            if isinstance(row, dict) and (taken := set(new) & set(row)):
+                raise RequestError(f"row {number:,} of {file.path} has {min(taken)!r} already; rename it")
+        both = zip(given, found, strict=True)
+        writer.objects(
+            [row | dict(zip(new, more, strict=True)) if isinstance(row, dict) else row for row, more in both]
+        )
+    else:
+        width = len(file.header)
+        spreadsheet = "xlsx" in file.conversion
+        text = file.header.index(plan.columns.text)
+        lines: list[list[Any]] = []
+        for row, more in zip(given, found, strict=True):
+            values = [v if i == text or not spreadsheet else _number(v) for i, v in enumerate(row)]
+            # Extra fields stay, after the new columns, so that all columns keep their names.
+            lines.append([*values[:width], *[""] * (width - len(values)), *more, *values[width:]])
+        writer.fields(lines)
 
 
-def _object(line: str) -> dict[str, Any] | None:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
+def _more_columns(table: pa.Table, new: Sequence[str], found: list[list[Any]]) -> pa.Table:
+    for i, name in enumerate(new):
+        values = pa.array([row[i] for row in found], pa.string() if name == NEW[0] else pa.float32())
+        table = table.append_column(name, values)
+    return table
 
 
-def _lines(read: Any, encoding: str) -> Iterator[str]:
-    """Without a byte order mark; bytes that are not of the encoding come out as they went in."""
-    encoding = "utf-8-sig" if encoding.lower().replace("_", "-") in ("utf-8", "utf8") else encoding
-    text = io.TextIOWrapper(read, encoding, errors="surrogateescape", newline="")
-    try:
-        yield from text
-    finally:
-        with suppress(ValueError):  # what it reads may be closed by now
-            text.detach()  # else it would close it
+def _number(value: str) -> int | float | str:
+    """Return the number that a cell of a spreadsheet held, if its text is just that number's; 007 stays a text."""
+    for kind in (int, float):
+        try:
+            number = kind(value)
+        except ValueError:
+            continue
+        if str(number) == value and len(value) <= 15 and number == number and abs(number) != float("inf"):
+            return number
+    return value

@@ -1,27 +1,35 @@
-"""`epida preview`: what a generator does to a sentence, and what a classifier thinks of it. No Ray."""
+"""`epida preview`: how a generator rewrites one text, and what a classifier thinks of it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from epida_ray.classify import load
 from epida_ray.core.errors import RequestError
-from epida_ray.core.sample import Rejected, Sample
+from epida_ray.data.plan import Columns, plan_inputs
 from epida_ray.data.storage import Storage
-from epida_ray.generate import GENERATORS, propose, protect, with_language
-from epida_ray.select import ScoredBatch, parse
+from epida_ray.generate import with_language
+from epida_ray.generate.corpus import bind_samples, needs_corpus
+from epida_ray.method import stages
+from epida_ray.method.corpus import corpus_samples
+from epida_ray.method.prepare import read_labelled, split_known
+from epida_ray.method.schema import SOFT_LABELS
+from epida_ray.method.stages import RoundOptions, block_of
 
 
 class Preview(NamedTuple):
-    """Candidates in the order they were made; scores and picks where there was a classifier."""
+    """Candidates in the order they were made, with scores and picks where there was a classifier."""
 
     texts: list[str]
     operations: list[str]
     scores: np.ndarray | None = None
     """[n, 3]: s_div, s_qua, s_tot."""
     kept: frozenset[int] = frozenset()
+    soft: list[dict[str, float]] | None = None
+    """Shares of the classes that each candidate has, from a generator that gives soft labels."""
 
 
 def preview(
@@ -32,6 +40,7 @@ def preview(
     language: str | None = None,
     classifier: str | None = None,
     label: str | None = None,
+    corpus: str | None = None,
     m: int = 3,
     k: int = 3,
     select: str = "rem+cem",
@@ -39,27 +48,46 @@ def preview(
     protected: tuple[str, ...] = (),
     trust_code: tuple[str, ...] = (),
 ) -> Preview:
-    """K·m candidates of one text; with a saved classifier and the text's label also their scores and the best m."""
-    made_by = GENERATORS.create(generator, **with_language(generator, generator_args or {}, language))
+    """Return K·m candidates of one text; with a saved classifier and the text's label also their scores and picks."""
     model = load(Storage(classifier).local_copy(""), trust=trust_code) if classifier else None
     if model is not None and label not in model.labels:
         raise RequestError(f"--label must be one of the model's: {', '.join(model.labels)}")
-    if getattr(made_by, "needs_classifier", False):
+    arguments = with_language(generator, generator_args or {}, language)
+    options = RoundOptions(
+        tuple(model.labels) if model else (label or "",),
+        generator,
+        arguments,
+        protect=protected,
+        m=m,
+        k=k,
+        select=select,
+        seed=seed,
+    )
+    made_by = options.make_generator()
+    if stages.needs_classifier(made_by):
         if model is None:
-            raise RequestError(f"{generator} attacks a classifier; name one with --classifier DIR and --label")
-        made_by.bind(model.predict_proba, model.labels)
-    (spans,) = protect([text], protected) if protected else ((),)
-    sample = Sample("preview", text, label or "", spans)
-    (made,) = propose(made_by, [sample], k * m, run_seed=seed, round_=0, name=generator)
-    if isinstance(made, Rejected):
-        raise RequestError(f"{generator} makes nothing of this text: {made.reason}")
+            raise RequestError(f"{generator} needs a classifier; name one with --classifier DIR and --label")
+        stages.bind_generator(made_by, model)
+    if needs_corpus(made_by):
+        if corpus is None:
+            raise RequestError(
+                f"{generator} takes parts of other samples; name a file with text and label: --corpus FILE"
+            )
+        found = read_labelled(plan_inputs(corpus, Columns()), made_by.corpus_rows)[0]
+        if model is None:
+            options = replace(options, labels=tuple(dict.fromkeys([label or "", *(row.label for row in found)])))
+        bind_samples(made_by, corpus_samples(made_by, split_known(found, options.labels)[0]))
+    block = block_of(["preview"], [text], np.array([options.labels.index(label or "")]))
+    block = stages.generate(block, made_by, options, 0)
+    if reason := block["reason"][0].as_py():
+        raise RequestError(f"{generator} makes nothing of this text: {reason}")
+    texts, operations = block["candidates"][0].as_py(), block["operations"][0].as_py()
+    soft = None
+    if SOFT_LABELS.name in block.column_names:
+        rows = block[SOFT_LABELS.name][0].as_py()
+        soft = [{name: s for name, s in zip(options.labels, row, strict=True) if s} for row in rows]
     if model is None:
-        return Preview(made.texts, made.operations)
-    p = model.predict_proba([text, *made.texts])
-    batch = ScoredBatch(
-        p[1:], np.array([0, len(made.texts)]), p[:1], np.array([model.labels.index(label)]),
-        seeds=np.array([seed], np.uint64),
-    )  # fmt: skip
-    chosen = parse(select).select(batch, m)
-    scores = np.stack([chosen.s_div, chosen.s_qua, chosen.s_tot], axis=1)
-    return Preview(made.texts, made.operations, scores, frozenset(chosen.kept.tolist()))
+        return Preview(texts, operations, soft=soft)
+    block = stages.select(stages.score(block, model), options.make_selector(), options, 0)
+    scores = np.stack([block[name][0].as_py() for name in ("s_div", "s_qua", "s_tot")], axis=1)
+    return Preview(texts, operations, scores, frozenset(np.flatnonzero(block["rank"][0].as_py()).tolist()), soft)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +18,8 @@ from safetensors import numpy as tensors
 
 from epida_ray.core.errors import RunError
 from epida_ray.data.storage import Storage
+from epida_ray.runs.layout import CHECKPOINTS, checkpoint_file
 
-FOLDER = "checkpoint"
 KEPT = 2
 
 
@@ -33,10 +34,13 @@ class Checkpoint(NamedTuple):
 
 def save(storage: Storage, round_: int, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None:
     data = tensors.save(dict(arrays), metadata={"facts": json.dumps(facts, sort_keys=True)})
-    storage.write(f"{FOLDER}/{_name(round_)}", data)
-    for name in _names(storage)[:-KEPT]:
-        with suppress(FileNotFoundError):  # a worker that was replaced removes it, too
-            storage.remove(f"{FOLDER}/{name}")
+    storage.write(checkpoint_file(round_), data)
+    _remove(storage, _names(storage)[:-KEPT])
+
+
+def remove_all(storage: Storage) -> None:
+    """Remove the checkpoints of a finished run; with the optimiser's state each is several times the model's size."""
+    _remove(storage, _names(storage))
 
 
 def load(storage: Storage) -> tuple[Checkpoint | None, list[str]]:
@@ -44,7 +48,7 @@ def load(storage: Storage) -> tuple[Checkpoint | None, list[str]]:
     damaged: list[str] = []
     names = _names(storage)
     for name in reversed(names):
-        data = storage.read(f"{FOLDER}/{name}")
+        data = storage.read(f"{CHECKPOINTS}/{name}")
         try:
             length = int.from_bytes(data[:8], "little")
             header = json.loads(data[8 : 8 + length])
@@ -53,8 +57,8 @@ def load(storage: Storage) -> tuple[Checkpoint | None, list[str]]:
             damaged.append(name)
     if damaged:
         raise RunError(
-            f"{storage.location}/{FOLDER}: {' and '.join(damaged)} are damaged and there is no other checkpoint; "
-            "augmented/ and metrics.jsonl are kept, but training has to start anew in another --output"
+            f"{storage.location}/{CHECKPOINTS}: {' and '.join(damaged)} are damaged and there is no other checkpoint; "
+            "augmented/ and metrics.jsonl are kept, but training must start again in another --output"
         )
     return None, damaged
 
@@ -62,17 +66,23 @@ def load(storage: Storage) -> tuple[Checkpoint | None, list[str]]:
 def newest_facts(storage: Storage) -> dict[str, Any] | None:
     """The facts of the newest whole checkpoint, without reading its arrays; None where there is none."""
     for name in reversed(_names(storage)):
-        with storage.filesystem.open_input_file(storage.path(f"{FOLDER}/{name}")) as file:
-            try:
-                length = int.from_bytes(file.read(8), "little")
-                header = json.loads(file.read(length))
-                facts = json.loads(header.pop("__metadata__")["facts"])
-                end = max((array["data_offsets"][1] for array in header.values()), default=0)
-            except (ValueError, KeyError, TypeError, MemoryError, OverflowError):
-                continue
-            if file.size() == 8 + length + end:
-                return facts
+        facts = storage.retried(partial(_facts, storage, name), "read from")
+        if facts is not None:
+            return facts
     return None
+
+
+def _facts(storage: Storage, name: str) -> dict[str, Any] | None:
+    """The facts of a checkpoint; None where it is damaged."""
+    with storage.open(f"{CHECKPOINTS}/{name}") as file:
+        try:
+            length = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(length))
+            facts: dict[str, Any] = json.loads(header.pop("__metadata__")["facts"])
+            end = max((array["data_offsets"][1] for array in header.values()), default=0)
+        except (ValueError, KeyError, TypeError, MemoryError, OverflowError):
+            return None
+        return facts if file.size() == 8 + length + end else None
 
 
 def pack(weights: Mapping[str, np.ndarray]) -> bytes:
@@ -84,9 +94,11 @@ def unpack(data: bytes) -> dict[str, np.ndarray]:
     return tensors.load(data)
 
 
+def _remove(storage: Storage, names: list[str]) -> None:
+    for name in names:
+        with suppress(FileNotFoundError):  # a worker that was replaced removes it, too
+            storage.remove(f"{CHECKPOINTS}/{name}")
+
+
 def _names(storage: Storage) -> list[str]:
-    return sorted(n for n in storage.names(FOLDER) if n.endswith(".safetensors"))
-
-
-def _name(round_: int) -> str:
-    return f"round-{round_:05d}.safetensors"
+    return sorted(n for n in storage.names(CHECKPOINTS) if n.endswith(".safetensors"))

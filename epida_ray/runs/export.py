@@ -1,27 +1,25 @@
-"""The rows that a run kept, as one CSV, TSV or JSONL file for other programs."""
+"""The rows that a run kept, as one file for other programs."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import PurePosixPath
-from typing import Any
-from urllib.parse import urlsplit
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pacsv
 import pyarrow.fs as pafs
-import pyarrow.parquet as pq
 
 from epida_ray.core.errors import RequestError, RunError
-from epida_ray.data.storage import Storage, open_filesystem
-from epida_ray.runs.run import read_manifest, status_of
+from epida_ray.data.arrow import open_parquet
+from epida_ray.data.retry import one_line, with_retries
+from epida_ray.data.storage import Storage
+from epida_ray.data.writer import format_to_write, open_writer
+from epida_ray.runs import layout
+from epida_ray.runs.manifest import read_manifest
+from epida_ray.runs.run import committed
 
 FORMULA = r"^([=+\-@\t\r\n＝＋－＠])"
 """How a text begins that a spreadsheet would calculate."""
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 
 def export(directory: str, file: str, neutralize_formulas: bool = False) -> int:
@@ -29,67 +27,55 @@ def export(directory: str, file: str, neutralize_formulas: bool = False) -> int:
 
     With `neutralize_formulas` a text that a spreadsheet would take for a formula gets an apostrophe in front.
     """
-    suffix = PurePosixPath(urlsplit(file).path if "://" in file else file).suffix.lower()
-    if suffix not in (*DELIMITERS, ".jsonl"):
-        raise RequestError(f"{file} should end in .csv, .tsv or .jsonl")
+    format_to_write(file)
     run = Storage(directory)
-    status = status_of(read_manifest(run))
+    manifest = read_manifest(run)
+    status = manifest.observed_status()
     if status != "finished":
         raise RequestError(f"the run in {directory} is {status}, not finished; run its command again first")
-    filesystem, path = open_filesystem(file)
-    if filesystem.get_file_info(path).type != pafs.FileType.NotFound:
-        raise RequestError(f"{file} exists already; choose another name")
+    paths = _files(run)
+    if manifest.kind == "augment":
+        names = committed(run)
+        if names is None:
+            raise RequestError(
+                f"files of the run in {directory} are missing or damaged; run its command again to restore them"
+            )
+        paths = [run.path(name) for name in names if name.startswith(f"{layout.AUGMENTED}/")]
+    if not paths:
+        raise RequestError(f"the run in {directory} kept no rows; there is nothing to export")
     rows = 0
-    try:
-        with whole_file(filesystem, path) as sink:
-            writer = None
-            for batch in _batches(run):
-                if neutralize_formulas:
-                    batch = _neutralized(batch)
-                if suffix == ".jsonl":
-                    lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in batch.to_pylist())
-                    sink.write("".join(lines).encode())
-                else:
-                    options = pacsv.WriteOptions(delimiter=DELIMITERS[suffix])
-                    writer = writer or pacsv.CSVWriter(sink, batch.schema, write_options=options)
-                    writer.write_batch(batch)
-                rows += len(batch)
-            if writer is not None:
-                writer.close()
-    except (OSError, pa.ArrowException) as error:
-        raise RunError(f"no rows in {file}: {getattr(error, 'strerror', None) or error}") from error
+    with open_writer(file) as writer:
+        for path in paths:
+            for table in _tables(run, path):
+                writer.table(_neutralized(table) if neutralize_formulas else table)
+                rows += len(table)
     return rows
 
 
-def _batches(run: Storage) -> Iterator[pa.RecordBatch]:
-    folder = pafs.FileSelector(run.path("augmented"), recursive=True, allow_not_found=True)
-    infos = run.filesystem.get_file_info(folder)
-    for path in sorted(i.path for i in infos if i.type == pafs.FileType.File and i.extension == "parquet"):
-        with run.filesystem.open_input_file(path) as file:
-            for batch in pq.ParquetFile(file).iter_batches():
-                yield batch.replace_schema_metadata(None)
+def _files(run: Storage) -> list[str]:
+    folder = pafs.FileSelector(run.path(layout.AUGMENTED), recursive=True, allow_not_found=True)
+    infos = with_retries(lambda: run.filesystem.get_file_info(folder), f"cannot look into {run.location}")
+    return sorted(i.path for i in infos if i.type == pafs.FileType.File and i.extension == "parquet")
 
 
-def _neutralized(batch: pa.RecordBatch) -> pa.RecordBatch:
-    columns = [
-        pc.replace_substring_regex(column, FORMULA, r"'\1") if pa.types.is_string(column.type) else column
-        for column in batch.columns
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
-
-
-@contextmanager
-def whole_file(filesystem: pafs.FileSystem, path: str) -> Iterator[Any]:
-    """A stream to a file that is there when the block is done; nothing is left of a block that fails."""
-    if "/" in path:
-        filesystem.create_dir(path.rpartition("/")[0] or "/", recursive=True)
-    part = f"{path}.part" if isinstance(filesystem, pafs.LocalFileSystem) else path
+def _tables(run: Storage, path: str) -> Iterator[pa.Table]:
+    """Yield the rows of a shard, group by group; of a shard without rows, an empty table with its columns."""
     try:
-        with filesystem.open_output_stream(part) as sink:
-            yield sink
-    except BaseException:
-        if filesystem.get_file_info(part).type != pafs.FileType.NotFound:
-            filesystem.delete_file(part)
-        raise
-    if part != path:
-        filesystem.move(part, path)
+        file = with_retries(lambda: run.filesystem.open_input_file(path), f"cannot read {path}")
+        with file:
+            opened = open_parquet(file, (), None)
+            schema = opened.schema_arrow.remove_metadata()
+            if opened.metadata.num_rows == 0:
+                yield schema.empty_table()
+            for group in range(opened.num_row_groups):
+                read = partial(opened.read_row_group, group)
+                yield with_retries(read, f"cannot read {path}").replace_schema_metadata(None)
+    except (pa.ArrowException, ValueError) as error:
+        raise RunError(f"{path} cannot be read: {one_line(error)}; nothing was exported") from error
+
+
+def _neutralized(table: pa.Table) -> pa.Table:
+    for i, field in enumerate(table.schema):
+        if pa.types.is_string(field.type):
+            table = table.set_column(i, field, pc.replace_substring_regex(table.column(i), FORMULA, r"'\1"))
+    return table

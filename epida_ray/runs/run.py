@@ -1,130 +1,153 @@
-"""A run: a directory with a manifest that says what was asked, what is done and what was set aside."""
+"""One run: its directory, what was requested, what is done."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-import platform
 import sys
-import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from hashlib import blake2b, sha256
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-import pyarrow.parquet as pq
-
-from epida_ray.core.errors import RequestError, RunError
-from epida_ray.data.inputs import Plan, Shard
+from epida_ray.core.errors import RequestError, RunError, TooManyRejected
+from epida_ray.core.options import flag
+from epida_ray.data.plan import Plan, Shard
 from epida_ray.data.storage import Storage
-from epida_ray.method.requests import flag
+from epida_ray.runs import layout, lease
+from epida_ray.runs.counts import ShardCounts, Totals
+from epida_ray.runs.manifest import Done, Kind, Manifest, now, read_manifest, this_process, versions
 
-MANIFEST = "manifest.json"
-COUNTED = ("rows", "candidates", "kept", "rejected", "short")
-COUNTS_KEY = b"epida_ray.counts"
-"""Parquet metadata of a shard in `augmented/`: its counts, so that a resumed run knows them."""
-PACKAGES = ("epida-ray", "ray", "torch", "transformers", "numpy", "numba", "pyarrow", "nlpaug", "textattack")
+_BEFORE_A_RUN = {layout.INPUT, layout.OWNER}
+"""What may be in a directory without a manifest."""
 
 
 def digest(value: Any) -> str:
+    """Return a digest of plain JSON data."""
     return blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
+CARD = "README.md"
+"""The card of a saved model. It describes the model and is no part of it."""
+
+
 def directory_digest(path: Path) -> str:
-    """sha256 over the names and bytes of a directory's files."""
+    """Return sha256 over the names and bytes of a directory's files, without a model's card."""
     total = sha256()
-    for file in sorted(p for p in path.rglob("*") if p.is_file()):
+    for file in sorted(p for p in path.rglob("*") if p.is_file() and p != path / CARD):
         total.update(file.relative_to(path).as_posix().encode() + b"\0")
-        total.update(sha256(file.read_bytes()).digest())
+        total.update(bytes.fromhex(file_digest(file)))
     return total.hexdigest()
 
 
-def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+def file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-@dataclass
-class Counts:
-    """What has been done so far; sums over shards."""
-
-    shards: int = 0
-    rows: int = 0
-    candidates: int = 0
-    kept: int = 0
-    rejected: int = 0
-    short: int = 0
-    reasons: Counter[str] = field(default_factory=Counter)
-    seconds: Counter[str] = field(default_factory=Counter)
-    nodes: Counter[str] = field(default_factory=Counter)
-
-    def add(self, one: dict[str, Any]) -> None:
-        self.shards += 1
-        for name in COUNTED:
-            setattr(self, name, getattr(self, name) + one[name])
-        self.reasons.update(one["reasons"])
-        self.seconds.update(one.get("seconds", {}))
-        if "node" in one:
-            self.nodes[one["node"]] += 1
+def command_line() -> list[str]:
+    """Return the command as a user would type it again: `epida`, not the path of the program on this machine."""
+    program = Path(sys.argv[0])
+    typed = "epida" if program.name in ("epida", "__main__.py") else sys.argv[0]
+    return [typed, *sys.argv[1:]]
 
 
 class Run:
     """The state of one run directory. All writes are atomic; the files of finished shards are the truth."""
 
-    def __init__(self, output: str) -> None:
-        self.storage = Storage(output)
-        self.manifest: dict[str, Any] = {}
-        self.counts = Counts()
+    manifest: Manifest
+    plan: Plan
+    fingerprint: str
+    trackers: Any
+    """Who is told of the run's metrics: `method/track.py`."""
 
-    def open(self, kind: str, asked: dict[str, Any], execution: dict[str, Any]) -> bool:
-        """Start a run or take up an earlier one; True when the directory holds a finished run of the same request."""
-        found = read_manifest(self.storage) if self.storage.exists(MANIFEST) else None
-        if found is None:
+    def __init__(self, output: str, committed: str = layout.AUGMENTED) -> None:
+        """`committed` is the folder whose files say that a shard is done."""
+        self.storage, self.committed = Storage(output), committed
+        self.totals = Totals()
+        self._lease: lease.Lease | None = None
+
+    def open(self, kind: Kind, request: dict[str, Any], execution: dict[str, Any], *, take_over: bool = False) -> bool:
+        """Start a run or take up an earlier one; return True when the directory holds this request, finished.
+
+        Otherwise the run owns the directory until `close`; RequestError says who does if it is another one.
+        """
+        if self._is_finished(self._found(kind, request)):
+            return True
+        self._lease = lease.claim(self.storage.location, take_over)
+        self.storage.guard = self._lease.check
+        self._lease.keep()
+        try:
+            found = self._found(kind, request)  # again: now nobody else can change it
+            if self._is_finished(found):
+                self.close()
+                return True
+            self._begin(found, kind, request, execution)
+        except BaseException:
+            self.close()
+            raise
+        return False
+
+    def close(self) -> None:
+        """Give the directory free."""
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _found(self, kind: Kind, request: dict[str, Any]) -> Manifest | None:
+        """Return the manifest of this request; None when the directory is new or the request before was refused."""
+        if not self.storage.exists(layout.MANIFEST):
             self._check_new()
-        if found is None or (found["status"] == "preparing" and found["asked"] != asked):
-            self.manifest = {
-                "format": 1,
-                "kind": kind,
-                "status": "preparing",
-                "asked": asked,
-                "execution": execution,
-                "command": sys.argv,
-                "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-                "versions": versions(),
-                "process": self._process(),
-            }
-            for folder in ("rejected", "language-model"):  # of the files that were asked for before
-                for name in self.storage.names(folder):
-                    self.storage.remove(f"{folder}/{name}")
-            self.save()
-            return False
+            return None
+        found = read_manifest(self.storage)
+        if found.status == "preparing" and found.request != request:
+            return None
         self.manifest = found
-        self.manifest.pop("problem", None)
-        where = self.storage.location
-        if self.manifest.get("kind") != kind:
-            raise RequestError(f"{where} holds a run of `epida {self.manifest.get('kind')}`; choose another --output")
-        before = self.manifest["asked"]
-        changed = sorted(k for k in asked.keys() | before.keys() if asked.get(k) != before.get(k))
-        if changed:
-            details = "; ".join(_change(k, before.get(k), asked.get(k)) for k in changed)
-            raise RequestError(f"{where} holds a run with other options ({details}); choose another --output")
-        if self.manifest["status"] != "finished":
-            self.manifest["execution"] = execution
-            self.manifest["process"] = self._process()
-            self.manifest["resumed"] = self.manifest.get("resumed", 0) + 1
-            self.storage.remove_unfinished()
-        return self.manifest["status"] == "finished"
+        self._check_same(kind, request)
+        return found
 
-    def _process(self) -> dict[str, Any]:
-        return {"host": platform.node(), "pid": os.getpid()}
+    def _is_finished(self, found: Manifest | None) -> bool:
+        """Return whether a run is finished and all of its shards are still there, whole."""
+        if found is None or found.status != "finished":
+            return False
+        if not lease.was_last(self.storage, found.owner):  # another one has changed the directory since
+            return False
+        return found.kind == "train" or committed(self.storage) is not None
+
+    def _begin(self, found: Manifest | None, kind: Kind, request: dict[str, Any], execution: dict[str, Any]) -> None:
+        if found is None:
+            self.manifest = Manifest(
+                kind=kind, status="preparing", request=request, execution=execution, command=command_line(),
+                started=now(), versions=versions(), process=this_process(),
+            )  # fmt: skip
+            for folder in (layout.REJECTED, layout.LANGUAGE_MODEL):  # they are of an earlier request
+                for name in self.storage.names(folder):
+                    if not layout.is_shard_file(name):  # its shards go when this request has some
+                        self.storage.remove(f"{folder}/{name}")
+            self.save()
+            return
+        found.problem = None
+        found.execution, found.process = execution, this_process()
+        found.resumed += 1
+        self.storage.remove_unfinished()
+
+    def _check_same(self, kind: str, request: dict[str, Any]) -> None:
+        where, before = self.storage.location, self.manifest.request
+        if self.manifest.kind != kind:
+            raise RequestError(f"{where} holds a run of `epida {self.manifest.kind}`; choose another --output")
+        changed = sorted(k for k in request.keys() | before.keys() if request.get(k) != before.get(k))
+        if self.manifest.status == "finished" and "versions" in changed:
+            changed.remove("versions")  # nothing more will be made with the new ones
+        if changed:
+            details = "; ".join(_change(k, before.get(k), request.get(k)) for k in changed)
+            raise RequestError(f"{where} holds a run with other options ({details}); choose another --output")
 
     def _check_new(self) -> None:
         where = self.storage.location
@@ -132,41 +155,49 @@ class Run:
             path = Path(self.storage.root)
             try:
                 path.mkdir(parents=True, exist_ok=True)
-                if any(p.name != "input" and not p.name.startswith(".") for p in path.iterdir()):
+                if any(p.name not in _BEFORE_A_RUN and not p.name.startswith(".") for p in path.iterdir()):
                     raise RequestError(f"{where} is not empty and holds no run; choose another --output")
             except OSError as error:
                 raise RequestError(f"cannot use {where} for output: {error.strerror}") from error
             if not os.access(path, os.W_OK):
                 raise RequestError(f"cannot write to {where}; choose another --output")
-        elif self.storage.names("", folders=True) - {"input"}:
+        elif self.storage.names("", folders=True) - _BEFORE_A_RUN:
             raise RequestError(f"{where} is not empty and holds no run; choose another --output")
 
     def save(self, **changes: Any) -> None:
-        self.manifest.update(changes)
+        """Change the manifest and write it."""
+        owner = self._lease.number if self._lease is not None else 0
+        self.manifest = self.manifest.model_copy(update={"owner": owner} | changes)
         try:
-            self.storage.write(MANIFEST, json.dumps(self.manifest, indent=1).encode())
+            self.manifest.write(self.storage)
         except OSError as error:
-            kind = RequestError if self.manifest.get("status") == "preparing" else RunError
+            kind = RequestError if self.manifest.status == "preparing" else RunError
             raise kind(f"cannot write to {self.storage.location}: {error.strerror or error}") from error
 
     def start(self, plan: Plan, fingerprint: str) -> list[Shard]:
         """Freeze the plan, count what earlier attempts finished, and return the shards that are left."""
-        self.plan = plan
-        self.fingerprint = fingerprint
+        self.plan, self.fingerprint = plan, fingerprint
+        self._remove_strangers()
         shards = list(plan.shards())
-        present = self.storage.names("augmented")
+        present = self.storage.names(self.committed)
+        beside = {folder: self.storage.names(folder) for folder in (layout.REJECTED, layout.SHORT)}
         done = [s for s in shards if self.file_name(s) in present]
-        self.counts.seconds.update(self.manifest.get("seconds", {}))
-        self.counts.nodes.update(self.manifest.get("nodes", {}))
+        self.totals.seconds.update(self.manifest.seconds)
+        self.totals.nodes.update(self.manifest.nodes)
+        whole = []
         with ThreadPoolExecutor(8) as pool:
-            for counts in pool.map(self._read_counts, done):
-                self.counts.add(counts)
-        left = sorted(set(shards) - set(done))
+            for shard, counts in zip(done, pool.map(self._read_counts, done), strict=True):
+                name = self.file_name(shard)
+                if counts is not None and all(
+                    name in names or not getattr(counts, folder) for folder, names in beside.items()
+                ):
+                    self.totals.add(counts)
+                    whole.append(shard)
         self.save(
             status="running", run_id=self.run_id, fingerprint=fingerprint, plan=plan.model_dump(mode="json"),
             shards=len(shards), **self.progress(),
         )  # fmt: skip
-        return left
+        return sorted(set(shards) - set(whole))
 
     @property
     def run_id(self) -> str:
@@ -175,76 +206,100 @@ class Run:
     def file_name(self, shard: Shard) -> str:
         return self.plan.file_name(shard, self.fingerprint)
 
-    def _read_counts(self, shard: Shard) -> dict[str, Any]:
-        with self.storage.filesystem.open_input_file(self.storage.path(f"augmented/{self.file_name(shard)}")) as file:
-            return json.loads(pq.ParquetFile(file).metadata.metadata[COUNTS_KEY])
+    def _read_counts(self, shard: Shard) -> ShardCounts | None:
+        """Return the counts of a finished shard, or None when its file is damaged and has to be made again."""
+        name = layout.shard_file(self.committed, self.file_name(shard))
+        try:
+            return ShardCounts.from_metadata(self.storage.footer(name).metadata)
+        except (KeyError, TypeError, ValueError):
+            return None
 
     def progress(self) -> dict[str, Any]:
-        c = self.counts
-        counts = {n: getattr(c, n) for n in ("shards", *COUNTED)}
+        totals = self.totals
         return {
-            "done": counts,
-            "reasons": dict(c.reasons.most_common(20)),
-            "seconds": {k: round(v, 3) for k, v in c.seconds.items()},
-            "nodes": dict(c.nodes),
+            "done": Done(shards=totals.shards, **totals.counted()),
+            "reasons": dict(totals.reasons.most_common(20)),
+            "seconds": {k: round(v, 3) for k, v in totals.seconds.items()},
+            "nodes": dict(totals.nodes),
         }
 
     def save_progress(self) -> None:
         self.save(**self.progress())
 
-    def check_budget(self, max_rejected: float) -> None:
-        """Too many rows set aside is a failure of the run, said once and with the commonest reason."""
-        limit = max_rejected * self.plan.rows
-        if self.counts.rejected > limit:
-            reason = self.counts.reasons.most_common(1)[0]
+    def check_rejected(self, max_rejected: float) -> None:
+        """Fail the run when more rows are rejected than the request allows."""
+        rejected, rows = self.totals.rejected, self.plan.rows
+        if rejected > max_rejected * rows:
             self.save(status="failed", **self.progress())
-            raise RunError(
-                f"{self.counts.rejected:,} of {self.plan.rows:,} rows were set aside, more than --max-rejected "
-                f"{max_rejected:g} allows; the commonest reason ({reason[1]:,} rows): {reason[0]}. What is done is "
-                f"kept in {self.storage.location}; mend the input, or go on with a larger --max-rejected"
+            raise TooManyRejected(
+                f"{rejected:,} of {rows:,} rows were rejected, more than --max-rejected {max_rejected:g} allows; "
+                f"{self.totals.commonest_reason()}. What is done is kept in {self.storage.location}; fix the input, "
+                "or continue with a larger --max-rejected"
             )
+
+    def check_complete(self) -> None:
+        """Fail the run when a planned shard is missing from the output."""
+        missing = self._missing(self.plan, self.fingerprint)
+        if missing:
+            raise RunError(
+                f"{len(missing):,} of {self.manifest.shards:,} planned shards are missing, such as {min(missing)}; run "
+                "the same command again to make them"
+            )
+
+    def _missing(self, plan: Plan, fingerprint: str) -> set[str]:
+        """Return the files of planned shards that are not there."""
+        return {plan.file_name(s, fingerprint) for s in plan.shards()} - self.storage.names(self.committed)
+
+    def _remove_strangers(self) -> None:
+        """Remove shards of another request: one that was refused while it was prepared may have written late."""
+        ending = f"-{self.fingerprint[:12]}.parquet"
+        for folder in (*layout.PER_SHARD, layout.LABELLED):
+            for name in self.storage.names(folder):
+                if layout.is_shard_file(name) and not name.endswith(ending):
+                    self.storage.remove(f"{folder}/{name}")
 
     def finish(self, **more: Any) -> None:
         self.storage.remove_unfinished()
-        self.save(
-            status="finished",
-            finished=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            **self.progress(),
-            **more,
-        )
+        if self.manifest.kind != "train":
+            self._remove_strangers()
+            sizes = json.dumps(_shard_sizes(self.storage), sort_keys=True)
+            self.storage.write(layout.COMMITTED, sizes.encode())
+        self.save(status="finished", finished=now(), **self.progress(), **more)
 
 
-def status_of(manifest: dict[str, Any]) -> str:
-    """What a manifest says of itself, unless the process that would go on is seen to be gone."""
-    process = manifest.get("process", {})
-    if manifest["status"] in ("preparing", "running") and process.get("host") == platform.node():
-        try:
-            os.kill(process["pid"], 0)
-        except ProcessLookupError:
-            return "stopped"
-        except OSError:
-            pass
-    return str(manifest["status"])
-
-
-def read_manifest(storage: Storage) -> dict[str, Any]:
+def committed(storage: Storage) -> list[str] | None:
+    """Return the files of a finished run's shards; None when one is missing, has another size or is not its own."""
     try:
-        manifest = json.loads(storage.read(MANIFEST))
-        if manifest["format"] != 1:
-            raise ValueError(f"format {manifest['format']} is not known here")
-    except FileNotFoundError:
-        raise RequestError(f"{storage.location} is no run directory: it has no {MANIFEST}") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RequestError(
-            f"{storage.location}/{MANIFEST} cannot be read ({error}); is this a run directory?"
-        ) from error
-    return manifest
+        sizes: dict[str, int] = json.loads(storage.read(layout.COMMITTED))
+    except (FileNotFoundError, ValueError):
+        return None
+    return sorted(sizes) if _shard_sizes(storage) == sizes else None
 
 
-def _change(option: str, before: Any, now: Any) -> str:
-    if option in ("input", "train", "dev", "eval") and before and now:  # these are digests
-        return f"{'the input' if option == 'input' else f'the file of {flag(option)}'} has changed or is another"
-    return f"{flag(option)} was {_brief(before)}, now {_brief(now)}"
+def _shard_sizes(storage: Storage) -> dict[str, int]:
+    """Return the sizes of all files of shards."""
+    found = ((folder, storage.sizes(folder)) for folder in (*layout.PER_SHARD, layout.LABELLED))
+    return {f"{folder}/{n}": size for folder, sizes in found for n, size in sizes.items() if layout.is_shard_file(n)}
+
+
+_FILES = {
+    "input": "the input",
+    "train": "the file of --train",
+    "dev": "the file of --dev",
+    "eval": "the file of --eval",
+}
+
+
+def _change(option: str, before: Any, now_: Any) -> str:
+    if option in ("contents", "versions"):
+        before, now_ = before or {}, now_ or {}
+        names = sorted(name for name in before.keys() | now_.keys() if before.get(name) != now_.get(name))
+        if option == "contents":
+            return "; ".join(f"the content of {name} is different" for name in names)
+        return "; ".join(f"{name} was {before.get(name)}, now {now_.get(name)}" for name in names)
+    if option in _FILES and before and now_:  # these are digests
+        return f"{_FILES[option]} is different"
+    return f"{flag(option)} was {_brief(before)}, now {_brief(now_)}"
 
 
 def _brief(value: Any) -> str:

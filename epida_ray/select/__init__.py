@@ -1,4 +1,4 @@
-"""Scores → the m candidates to keep of every sample. NumPy arrays in and out: no Ray, no I/O, no texts needed."""
+"""Choose the m candidates to keep of every sample from class probabilities: NumPy arrays in and out, no Ray, no I/O."""
 
 from __future__ import annotations
 
@@ -21,14 +21,17 @@ __all__ = [
 SELECTORS = Registry(
     "selector",
     {
-        "rem": Builtin("epida_ray.select.seas:rem", "diversity: −log p(label); the default is rem+cem"),
+        "rem": Builtin("epida_ray.select.seas:rem", "diversity: −log p(label), the default"),
         "rem-linear": Builtin("epida_ray.select.seas:rem_linear", "diversity: 1 − p(label)"),
         "ppl": Builtin("epida_ray.select.seas:ppl", "diversity: perplexity in an n-gram model of the training texts"),
-        "cem": Builtin("epida_ray.select.seas:cem", "quality: 1 + I(p, o) − H(p), as the paper prints it"),
-        "cem-agreement": Builtin("epida_ray.select.seas:cem_agreement", "quality: 1 − I(p, o) − H(p), punishes a flip"),
+        "divergence": Builtin("epida_ray.select.seas:divergence", "diversity: KL(teacher ‖ learner); needs a teacher"),
+        "cem": Builtin("epida_ray.select.seas:cem", "quality: 1 + I(p, o) − H(p) as in the paper, the default"),
+        "cem-agreement": Builtin(
+            "epida_ray.select.seas:cem_agreement", "quality: 1 − I(p, o) − H(p), penalises a flip"
+        ),
         "neg-entropy": Builtin("epida_ray.select.seas:neg_entropy", "quality: −H(p)"),
-        "cosine": Builtin("epida_ray.select.seas:cosine", "quality: cosine of the prediction and the one-hot label"),
-        "random": Builtin("epida_ray.select.seas:RandomSelector", "m candidates by chance, no scores"),
+        "cosine": Builtin("epida_ray.select.seas:cosine", "quality: cosine of the prediction and the label"),
+        "random": Builtin("epida_ray.select.seas:RandomSelector", "m random candidates, no scores"),
     },
 )
 
@@ -42,9 +45,9 @@ def parse(
     pool_original: bool = True,
     perplexity: Perplexity | None = None,
 ) -> Selector:
-    """The selector that `--select` names: `DIV+QUA`, one of them alone, `random`, or one of your own.
+    """Return the selector that `--select` names: `DIV+QUA`, one of them alone, `random`, or one of your own.
 
-    The options are those of SEAS; `random` and selectors of your own do without them.
+    The options are those of SEAS; `random` and selectors of your own take none of them.
     """
     options: dict[str, Any] = {
         "combine": combine, "alpha": alpha, "normalize": normalize, "pool_original": pool_original,
@@ -60,7 +63,7 @@ def parse(
 
 
 def needs_perplexity(spec: str) -> bool:
-    """Whether a selector reads texts, with a language model."""
+    """Return whether the selector reads texts with a language model."""
     return "ppl" in spec.split("+")
 
 
@@ -76,22 +79,36 @@ def select(
     normalize: bool = True,
     offsets: ArrayLike | None = None,
     seeds: ArrayLike | None = None,
+    teacher: ArrayLike | Sequence[ArrayLike] | None = None,
+    teacher_originals: ArrayLike | None = None,
 ) -> Selection:
     """Choose the m best candidates of every sample from class probabilities alone.
 
     `probabilities` is [S, n, C], or a sequence of S arrays [n_s, C], or flat [N, C] with `offsets` [S + 1], where
-    sample s owns the rows offsets[s] to offsets[s + 1]. `originals` is [S, C], `labels` are S class numbers. `by` is
-    what the command line calls `--select`; `random` needs `seeds`. `Selection.picks()` gives each sample's choice.
+    sample s owns the rows offsets[s] to offsets[s + 1]. `originals` is [S, C]. `labels` are S class numbers, or soft
+    labels [S, C]. `by` is what the command line calls `--select`; `random` needs `seeds`. With a `teacher`, whose
+    arrays have the forms of `probabilities` and `originals`, the teacher judges quality. `Selection.picks()` returns
+    the choice of each sample.
     """
-    base = np.asarray(originals)
+    base, target = np.asarray(originals), np.asarray(labels)
     if base.ndim != 2:
         raise RequestError(f"originals must be an array [samples, classes], not of shape {base.shape}")
-    if offsets is not None:
-        flat, bounds = np.asarray(probabilities), np.asarray(offsets, np.int64)
-    else:
-        flat, bounds = _flatten(probabilities, *base.shape)
+
+    def flatten(probabilities: Any) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
+        if offsets is not None:
+            return np.asarray(probabilities), np.asarray(offsets, np.int64)
+        return _flatten(probabilities, *base.shape)
+
+    flat, bounds = flatten(probabilities)
     batch = ScoredBatch(
-        flat, bounds, base, np.asarray(labels), seeds=None if seeds is None else np.asarray(seeds, np.uint64)
+        flat,
+        bounds,
+        base,
+        None if target.ndim == 2 else target,
+        seeds=None if seeds is None else np.asarray(seeds, np.uint64),
+        targets=target if target.ndim == 2 else None,
+        teacher=None if teacher is None else flatten(teacher)[0],
+        teacher_originals=None if teacher_originals is None else np.asarray(teacher_originals),
     )
     return parse(by, combine=combine, alpha=alpha, normalize=normalize).select(batch, m)
 

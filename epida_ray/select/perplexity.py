@@ -20,7 +20,7 @@ from epida_ray.core.errors import RequestError
 
 BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
 FALLBACK = (0.0, 0.5, 1.0, 1.5)
-"""Discounts where the counts are too few or too odd to estimate them."""
+"""Discounts to use where there are too few counts to estimate them, or the estimates lie outside 0 … k."""
 
 _TOKEN = re.compile(r"\w+|[^\w\s\x00]")
 
@@ -34,12 +34,12 @@ class Entry(NamedTuple):
 
 
 def tokens(text: str) -> list[str]:
-    """Words and single punctuation marks, in lower case."""
+    """Return words and single punctuation marks, in lower case."""
     return _TOKEN.findall(text.lower())
 
 
 class LanguageModel:
-    """Perplexities of texts. Hand `model` as `perplexity=` to `epida_ray.select.parse("ppl+cem")`."""
+    """Perplexities of texts. Pass it as `perplexity=` to `epida_ray.select.parse("ppl+cem")`."""
 
     def __init__(self, arpa: str | Path) -> None:
         try:
@@ -52,11 +52,11 @@ class LanguageModel:
         try:
             self._model = kenlm.Model(str(arpa), options)
         except OSError as error:
-            raise RequestError(f"{arpa} is not a language model that kenlm reads: {error}") from error
+            raise RequestError(f"{arpa} is not a language model that kenlm can read: {error}") from error
 
     @classmethod
     def estimate(cls, texts: Iterable[str], order: int = 5, keep: Path | None = None) -> Self:
-        """The model of these texts; `keep` names a file to leave it in, as ARPA."""
+        """Estimate the model of these texts; `keep` names a file to write it to, as ARPA."""
         with tempfile.TemporaryDirectory() as directory:
             path = keep or Path(directory) / "model.arpa"
             write_arpa(estimate((tokens(text) for text in texts), order), path)
@@ -72,12 +72,12 @@ class LanguageModel:
 
 
 def estimate(sentences: Iterable[Sequence[str]], order: int = 5) -> list[dict[Gram, Entry]]:
-    """Interpolated probabilities and backoff weights, one table per order; in every n-gram the words stand in order."""
+    """Return interpolated probabilities and backoff weights, one table per order, by n-gram."""
     if order < 2:
         raise RequestError(f"the order of a language model must be at least 2, not {order}")
     adjusted = _adjusted_counts(sentences, order)
     if not adjusted[0]:
-        raise RequestError("a language model needs at least one text to be estimated from")
+        raise RequestError("at least one text is required to estimate a language model")
     tables: list[dict[Gram, Entry]] = []
     for n, counts in enumerate(adjusted, 1):
         discount = _discounts(counts)
@@ -116,7 +116,7 @@ def _arpa(tables: Sequence[dict[Gram, Entry]]) -> Iterator[str]:
 
 
 def _adjusted_counts(sentences: Iterable[Sequence[str]], order: int) -> list[Counts]:
-    """Occurrences of n-grams of the highest order or at the start of a text; of others, how many words precede them."""
+    """Count n-grams of the highest order or at the start of a text; of others, count the words that precede them."""
     occurrences: list[Counter[Gram]] = [Counter() for _ in range(order)]
     for sentence in sentences:
         words = (BEGIN, *sentence, END)

@@ -1,4 +1,4 @@
-"""From raw scores to the m to keep, sample by sample, in compiled loops."""
+"""Normalise scores and pick the m candidates to keep, sample by sample, in compiled loops."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from numba import njit
 
 @njit(cache=True)
 def valid_samples(p, originals, offsets):  # type: ignore[no-untyped-def]
-    """Which samples have only probabilities: finite, not negative, rows that sum to 1 within 1%."""
+    """Return which samples have only probabilities: finite, not negative, rows that sum to 1 within 1%."""
     out = np.ones(len(originals), np.bool_)
     for s in range(len(originals)):
-        out[s] = _is_distribution(originals, s)
+        out[s] = _is_distribution(originals[s])
         for n in range(offsets[s], offsets[s + 1]):
-            out[s] = out[s] and _is_distribution(p, n)
+            out[s] = out[s] and _is_distribution(p[n])
     return out
 
 
 @njit(cache=True)
-def _is_distribution(p, n):  # type: ignore[no-untyped-def]
+def _is_distribution(row):  # type: ignore[no-untyped-def]
     total = 0.0
-    for i in range(p.shape[1]):
-        if not p[n, i] >= 0.0:
+    for c in range(len(row)):
+        if not row[c] >= 0.0:
             return False
-        total += p[n, i]
+        total += row[c]
     return abs(total - 1.0) <= 0.01
 
 
 @njit(cache=True)
 def normalise(scores, originals, offsets, with_originals):  # type: ignore[no-untyped-def]
-    """Min-max per sample over its candidates, and its original if asked; a range of 0 gives 0."""
+    """Scale to 0 … 1 per sample, over its candidates and, if wanted, its original; a range of 0 gives 0."""
     out = np.zeros(len(scores))
     for s in range(len(offsets) - 1):
         start, end = offsets[s], offsets[s + 1]
@@ -47,7 +47,7 @@ def normalise(scores, originals, offsets, with_originals):  # type: ignore[no-un
 
 @njit(cache=True)
 def largest(scores, offsets, eligible, m):  # type: ignore[no-untyped-def]
-    """The m largest of every eligible sample, best first, equal ones in order: flat indices, and how many each has."""
+    """Return the m largest of every eligible sample, best first, ties in order: flat indices, and how many of each."""
     samples = len(offsets) - 1
     counts = np.zeros(samples, np.int64)
     for s in range(samples):
@@ -74,7 +74,7 @@ def largest(scores, offsets, eligible, m):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def draws(seeds, offsets):  # type: ignore[no-untyped-def]
-    """Uniform numbers in [0, 1): candidate j of a sample gets number j of splitmix64 started at the sample's seed."""
+    """Draw from [0, 1): candidate j of a sample gets number j of splitmix64 started at the seed of the sample."""
     out = np.empty(offsets[-1])
     for s in range(len(seeds)):
         state = seeds[s]

@@ -1,4 +1,4 @@
-"""SEAS, the paper's selection: a diversity and a quality score, each min-max normalised within a sample, combined."""
+"""Select as the paper does (SEAS): normalise a diversity and a quality score within each sample, and combine them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ from epida_ray.select.batch import ScoredBatch, Selection
 
 Floats = NDArray[np.float64]
 Probabilities = NDArray[np.floating]
+Judge = tuple[Probabilities, Probabilities]
+"""One classifier's probabilities of the candidates [N, C] and of the originals [S, C]."""
 Perplexity = Callable[[Sequence[str]], Floats]
 """Texts → their perplexities."""
 
-DIVERSITY = ("rem", "rem-linear", "ppl")
+DIVERSITY = ("rem", "rem-linear", "ppl", "divergence")
 QUALITY = ("cem", "cem-agreement", "neg-entropy", "cosine")
 COMBINE = ("add", "multiply", "weighted")
 
 
 @dataclass(frozen=True)
 class SEAS:
-    """Keeps the m candidates with the largest s_tot.
+    """Keep the m candidates with the largest s_tot.
 
-    With one score alone s_tot is that score, and the other axis is reported as 0. `pool_original=False` leaves the
-    original out of the range that scores are normalised over. `ppl` needs `perplexity` and the batch's texts.
+    With one score alone, s_tot is that score and the other axis is 0. `pool_original=False` leaves the original out of
+    the range over which scores are normalised. `ppl` needs `perplexity` and the texts of the batch, `divergence` a
+    teacher. If the batch has a teacher, quality is measured on the teacher's probabilities.
     """
 
     div: str | None = "rem"
@@ -43,7 +46,7 @@ class SEAS:
         names = [name for name in (self.div, self.qua) if name is not None]
         if not names or self.div not in (None, *DIVERSITY) or self.qua not in (None, *QUALITY):
             raise RequestError(
-                f"there is no selector {'+'.join(names)!r}; it is DIV+QUA with DIV one of {', '.join(DIVERSITY)} "
+                f"there is no selector {'+'.join(names)!r}; give DIV+QUA with DIV one of {', '.join(DIVERSITY)} "
                 f"and QUA one of {', '.join(QUALITY)}, or one of them alone, or random"
             )
         if self.combine not in COMBINE:
@@ -54,9 +57,12 @@ class SEAS:
     def select(self, batch: ScoredBatch, m: int) -> Selection:
         _check(m)
         owner = batch.owner
-        p, o, valid = _probabilities(batch, owner)
-        s_div = self._axis(self.div, p, o, owner, batch, valid)
-        s_qua = self._axis(self.qua, p, o, owner, batch, valid)
+        learner, valid = _judge(batch.probabilities, batch.originals, batch.offsets)
+        teacher = None
+        if batch.teacher is not None and batch.teacher_originals is not None:
+            teacher, sound = _judge(batch.teacher, batch.teacher_originals, batch.offsets)
+            valid &= sound
+        s_div, s_qua = self._diversity(batch, learner, teacher, valid), self._quality(batch, teacher or learner)
         s_tot = self._total(s_div, s_qua)
         if not valid.all():
             for axis in (s_div, s_qua, s_tot):
@@ -64,38 +70,50 @@ class SEAS:
         kept, counts = pick.largest(s_tot, batch.offsets, valid, m)
         return Selection(s_div, s_qua, s_tot, kept, counts, valid, batch.offsets)
 
-    def _axis(
-        self,
-        name: str | None,
-        p: Probabilities,
-        o: Probabilities,
-        owner: scores.Ints,
-        batch: ScoredBatch,
-        valid: NDArray[np.bool_],
-    ) -> Floats:
-        if name is None:
-            return np.zeros(len(p))
-        if name == "ppl":
-            values, originals = self._perplexities(batch)
-            valid &= np.isfinite(originals)
-            valid[owner[~np.isfinite(values)]] = False
-            values[~valid[owner]] = originals[~valid] = 0.0
-        elif name in _OF_LABEL:
-            values, originals = _OF_LABEL[name](p, batch.labels[owner]), _OF_LABEL[name](o, batch.labels)
-        else:
-            values, originals = _OF_ORIGINAL[name](p, o, owner), _OF_ORIGINAL[name](o, o, None)
+    def _diversity(self, batch: ScoredBatch, learner: Judge, teacher: Judge | None, valid: NDArray[np.bool_]) -> Floats:
+        if self.div is None:
+            return np.zeros(len(batch.probabilities))
+        if self.div == "ppl":
+            return self._normalised(*self._perplexities(batch, valid), batch)
+        if self.div == "divergence":
+            if teacher is None:
+                raise RequestError("the score divergence compares with a teacher; give one with --teacher")
+            values, originals = (scores.divergence(p, q) for p, q in zip(learner, teacher, strict=True))
+            return self._normalised(values, originals, batch)
+        return self._normalised(*_against_target(self.div, learner, batch), batch)
+
+    def _quality(self, batch: ScoredBatch, judge: Judge) -> Floats:
+        if self.qua is None:
+            return np.zeros(len(batch.probabilities))
+        if self.qua == "cosine":
+            return self._normalised(*_against_target(self.qua, judge, batch), batch)
+        p, o = judge
+        if self.qua == "neg-entropy":
+            return self._normalised(scores.neg_entropy(p), scores.neg_entropy(o), batch)
+        score = {"cem": scores.cem, "cem-agreement": scores.cem_agreement}[self.qua]
+        return self._normalised(score(p, o, batch.owner), score(o, o), batch)
+
+    def _normalised(self, values: Floats, originals: Floats, batch: ScoredBatch) -> Floats:
         if not self.normalize:
             return values
         normal: Floats = pick.normalise(values, originals, batch.offsets, self.pool_original)
         return normal
 
-    def _perplexities(self, batch: ScoredBatch) -> tuple[Floats, Floats]:
+    def _perplexities(self, batch: ScoredBatch, valid: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+        """Return those of the candidates and of the originals; samples with one that is not finite become invalid."""
         if self.perplexity is None:
-            raise RequestError("the score ppl needs a language model: pass perplexity=, texts → perplexities")
+            raise RequestError(
+                "the score ppl needs a language model; pass perplexity=, a function from texts to numbers"
+            )
         if batch.texts is None or batch.original_texts is None:
             raise RequestError("the score ppl needs the texts of the candidates and of the originals")
         both = np.array(self.perplexity([*batch.texts, *batch.original_texts]), np.float64)
-        return both[: len(batch.texts)], both[len(batch.texts) :]
+        values, originals = both[: len(batch.texts)], both[len(batch.texts) :]
+        owner = batch.owner
+        valid &= np.isfinite(originals)
+        valid[owner[~np.isfinite(values)]] = False
+        values[~valid[owner]] = originals[~valid] = 0.0
+        return values, originals
 
     def _total(self, s_div: Floats, s_qua: Floats) -> Floats:
         if self.div is None or self.qua is None:
@@ -107,20 +125,13 @@ class SEAS:
         return s_div + s_qua
 
 
-_OF_LABEL = {"rem": scores.rem, "rem-linear": scores.rem_linear, "cosine": scores.cosine}
-_OF_ORIGINAL = {
-    "cem": scores.cem,
-    "cem-agreement": scores.cem_agreement,
-    "neg-entropy": lambda p, _o, _owner: scores.neg_entropy(p),
-}
-
-rem, rem_linear, ppl = (partial(SEAS, name, None) for name in DIVERSITY)
+rem, rem_linear, ppl, divergence = (partial(SEAS, name, None) for name in DIVERSITY)
 cem, cem_agreement, neg_entropy, cosine = (partial(SEAS, None, name) for name in QUALITY)
 
 
 @dataclass(frozen=True)
 class RandomSelector:
-    """Keeps m candidates by chance, fixed by the batch's seeds; s_tot is the number drawn, s_div and s_qua are 0."""
+    """Keep m random candidates, fixed by the seeds of the batch; s_tot is the number drawn, s_div and s_qua are 0."""
 
     def select(self, batch: ScoredBatch, m: int) -> Selection:
         _check(m)
@@ -138,11 +149,22 @@ def _check(m: int) -> None:
         raise RequestError(f"m, the number of candidates to keep, must be at least 1, not {m}")
 
 
-def _probabilities(batch: ScoredBatch, owner: scores.Ints) -> tuple[Probabilities, Probabilities, NDArray[np.bool_]]:
-    """The batch's probabilities, with uniform ones in place of all those of a sample that has something else."""
-    p, o = np.ascontiguousarray(batch.probabilities), np.ascontiguousarray(batch.originals)
-    valid: NDArray[np.bool_] = pick.valid_samples(p, o, batch.offsets)
+def _judge(p: Probabilities, o: Probabilities, offsets: scores.Ints) -> tuple[Judge, NDArray[np.bool_]]:
+    """Return the probabilities and which samples are valid; those of an invalid sample become uniform."""
+    p, o = np.ascontiguousarray(p), np.ascontiguousarray(o)
+    valid: NDArray[np.bool_] = pick.valid_samples(p, o, offsets)
     if not valid.all():
+        owner = np.repeat(np.arange(len(o)), np.diff(offsets))
         p = np.where(valid[owner, None], p, 1.0 / p.shape[1])
         o = np.where(valid[:, None], o, 1.0 / o.shape[1])
-    return p, o, valid
+    return (p, o), valid
+
+
+def _against_target(name: str, judge: Judge, batch: ScoredBatch) -> tuple[Floats, Floats]:
+    """Return a score that compares predictions with the target, of the candidates and of the originals."""
+    score = {"rem": scores.rem, "rem-linear": scores.rem_linear, "cosine": scores.cosine}[name]
+    target = batch.labels if batch.targets is None else batch.targets
+    assert target is not None
+    p, o = judge
+    own = batch.candidate_targets
+    return score(p, target[batch.owner] if own is None else own), score(o, target)

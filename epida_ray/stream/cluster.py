@@ -8,45 +8,48 @@ import os
 import signal
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import ray
-from ray._private import ray_constants
 
 from epida_ray.core.errors import RequestError, RunError
 from epida_ray.core.progress import Reporter
+from epida_ray.stream.compat import loopback_only, ray_data_threads, stop_ray_data
 
 SHARE = 0.45
 """CPUs of a generator and of a scorer where there is no GPU. Both pools cover all cores, so whichever stage is the
 slower one gets them; a tenth is left over, for an actor that comes back after a node was lost."""
-ITEMS = "epida-items"
-"""The name of a thread that waits for what Ray Data makes."""
-STOP_LIMIT = 10.0
-"""Seconds that the end of a run waits for Ray Data to stop."""
 FINISH_SHARE = 0.2
 """CPUs of an actor that selects and writes, where scorers are on GPUs."""
+
+
+def _target(address: str | None) -> str:
+    return address or os.environ.get("RAY_ADDRESS") or "local"
 
 
 @contextmanager
 def connected(address: str | None, reporter: Reporter | None = None) -> Iterator[None]:
     """Use the Ray that is there, join one, or start a local one that listens on loopback and ends with this block."""
     if ray.is_initialized():
-        yield
+        before = ray_data_threads()  # the caller's own executions go on
+        try:
+            yield
+        finally:
+            stop_ray_data(before, force=True)
         return
-    target = address or os.environ.get("RAY_ADDRESS") or "local"
+    target = _target(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     local: dict[str, Any] = {"include_dashboard": False} if target == "local" else {}
-    _check_reachable(target)
+    check_reachable(address)
     if reporter is not None:
         reporter.say("starting Ray on this machine" if local else f"joining Ray at {target}")
     try:
-        with _silenced(), _loopback() if local else nullcontext():
+        with _silenced(), loopback_only() if local else nullcontext():
             ray.init(address=target, log_to_driver=False, logging_level=logging.ERROR, **local)
     except (ConnectionError, ValueError, TimeoutError) as error:
         reason = " ".join(str(error).split())[:200]
@@ -60,19 +63,8 @@ def connected(address: str | None, reporter: Reporter | None = None) -> Iterator
         silence_ray_data(logging.CRITICAL)
         raise
     finally:
-        _stop_ray_data()
+        stop_ray_data()
         ray.shutdown()
-
-
-def _stop_ray_data() -> None:
-    """Threads that work on after their Ray has ended would end this process, and what it has to say would be lost."""
-    running: list[Any] = [t for t in threading.enumerate() if t.name.startswith("StreamingExecutor")]
-    stopping = [threading.Thread(target=t.shutdown, kwargs={"force": False}, daemon=True) for t in running]
-    for thread in stopping:
-        thread.start()
-    deadline = time.monotonic() + STOP_LIMIT
-    for thread in (*stopping, *(t for t in threading.enumerate() if t.name == ITEMS)):
-        thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def silence_ray_data(level: int) -> None:
@@ -82,10 +74,16 @@ def silence_ray_data(level: int) -> None:
             handler.setLevel(level)
 
 
-def _check_reachable(target: str) -> None:
-    """Ray's core ends the process when nobody answers at HOST:PORT; so ask first."""
+def check_reachable(address: str | None) -> None:
+    """Raise RequestError when nobody answers at --address; runs call it before work that would be lost otherwise.
+
+    Ray's core would end the process.
+    """
+    target = _target(address)
     host, colon, port = target.rpartition("://")[2].rpartition(":")
     if not colon or not port.isdigit():
+        if target not in ("local", "auto") and "://" not in target:
+            raise RequestError(f"no Ray at --address {target}: it must be local, auto or HOST:PORT")
         return
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
@@ -109,19 +107,6 @@ def _sigterm_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _loopback() -> Iterator[None]:
-    """A Ray that is started inside listens on 127.0.0.1 only, which giving it that address does not achieve."""
-    name, before = ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR, ray_constants.ENABLE_RAY_CLUSTER
-    kept = os.environ.get(name)
-    os.environ[name], ray_constants.ENABLE_RAY_CLUSTER = "0", False
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
-        os.environ.pop(name) if kept is None else os.environ.update({name: kept})
 
 
 @contextmanager
@@ -194,6 +179,6 @@ def fit_pools(
         raise RequestError(
             f"{pools.generators} generators and {pools.scorers} scorers need {needed:.1f} CPUs and this Ray has "
             f"{cpus:g}; "
-            f"--generators {fit.generators} --scorers {fit.scorers} would fit"
+            f"--generator-actors {fit.generators} --scorer-actors {fit.scorers} would fit"
         )
     return pools

@@ -11,7 +11,7 @@ from rich.console import Console
 from epida_ray.classify import CLASSIFIERS
 from epida_ray.core.errors import EpidaError
 from epida_ray.generate import GENERATORS
-from epida_ray.runs.run import versions
+from epida_ray.runs.manifest import versions
 from epida_ray.stream.cluster import connected, size_pools
 
 

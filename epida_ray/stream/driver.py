@@ -1,260 +1,185 @@
 """`epida train`: the classifier chooses its own training data while it learns.
 
 Three things live for the whole run: one Ray Data execution that generates candidates for all rounds, the scorer
-actors, and one Ray Train run. The driver only passes things on: a round's blocks to the scorers, and word that a
-round is judged to the train workers, through the run's directory.
+actors, and one Ray Train run. The driver connects them: it hands a round's blocks to the scorers, and tells the train
+workers through the run's directory that a round is judged.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import tempfile
-import threading
 import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import contextmanager, suppress
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import ray
-import ray.train
-import ray.train.torch
 
-from epida_ray.classify import create
 from epida_ray.classify import load as load_classifier
-from epida_ray.classify.training import TrainingOptions, dev_split
-from epida_ray.core.errors import EpidaError, RequestError, RunError
+from epida_ray.core.errors import EpidaError, RequestError, RunError, TakenOver, TooManyRejected
 from epida_ray.core.progress import Reporter, Tracker, best_round
-from epida_ray.data.inputs import Columns, Plan, plan_inputs
-from epida_ray.data.storage import Storage, below, refusal
-from epida_ray.generate import GENERATORS
+from epida_ray.core.steps import Patience
+from epida_ray.data.plan import Columns, Plan, plan_inputs
+from epida_ray.data.storage import below, refusal
+from epida_ray.generate.corpus import needs_corpus
+from epida_ray.method import prepare
+from epida_ray.method.card import write_card
+from epida_ray.method.corpus import corpus_samples, write_corpus
 from epida_ray.method.evaluate import evaluate_model
-from epida_ray.method.requests import AugmentConfig, TrainConfig
-from epida_ray.runs import checkpoint
-from epida_ray.runs.run import COUNTED, Counts, Run, digest, directory_digest
+from epida_ray.method.pool import class_prior, pool_shards
+from epida_ray.method.requests import TrainRequest
+from epida_ray.method.results import TrainResult, round_summary
+from epida_ray.method.round_plan import learn_options, round_shard_rows
+from epida_ray.method.round_worker import PoolTask, Task
+from epida_ray.method.stages import STAGES, RoundOptions
+from epida_ray.method.track import Trackers
+from epida_ray.method.trainer import LearnOptions, training_threads
+from epida_ray.method.transport import RoundClock, WeightTransport, version_for
+from epida_ray.runs import checkpoint, layout, manifest
+from epida_ray.runs.counts import COUNTED, Totals
+from epida_ray.runs.run import Run, digest
 from epida_ray.select import needs_perplexity
-from epida_ray.stream.augment import (
-    FEW,
-    FEW_DEV_ROWS,
-    Row,
-    check_files,
-    columns_of,
-    given_classifier,
-    interruptible,
-    known_labels,
-    label_set,
-    read_labelled,
-    set_aside,
-)
-from epida_ray.stream.cluster import Pools, connected, fit_pools
+from epida_ray.stream.augment import interruptible
+from epida_ray.stream.cluster import Pools, check_reachable, connected, fit_pools
+from epida_ray.stream.fit import Fit
 from epida_ray.stream.metrics import RunMetrics
-from epida_ray.stream.pipeline import STAGES, Job, cause, prepare_language_model, round_folder
-from epida_ray.stream.rounds import Candidates, Scorers, version_for
-from epida_ray.stream.weights import StoreTransfer, start_store
-from epida_ray.stream.worker import FAILURE, Task, ready_file, train_rounds
-
-ROUND_SHARD = 256
-"""The fewest rows of a shard: a round waits for its last one, and a smaller one costs as much as it saves."""
-MAX_FAILURES = 8
-"""Train workers may die this often in one run before it gives up."""
+from epida_ray.stream.pipeline import Job, Work
+from epida_ray.stream.rounds import Candidates, Judged, Scorers
+from epida_ray.stream.weights import start_store
 
 
-@dataclass(frozen=True)
-class TrainResult:
-    """The trained model, where it is, and how it got there."""
-
-    output: str
-    metrics: list[dict[str, Any]]
-    test: dict[str, Any] | None
-    trust: tuple[str, ...] = ()
-
-    @property
-    def model_dir(self) -> str:
-        return below(self.output, "model")
-
-    def model(self) -> Any:
-        return load_classifier(Storage(self.output).local_copy("model"), trust=self.trust)
-
-
-def train(config: TrainConfig, reporter: Reporter | None = None) -> TrainResult:
-    """Run, or resume, what `config` asks for."""
+def train(request: TrainRequest, reporter: Reporter | None = None) -> TrainResult:
+    """Run, or resume, what is requested."""
     reporter = reporter or Reporter(quiet=True)
-    if config.loss != "original":
-        GENERATORS.create(config.generator, **config.generator_args)
-    columns = columns_of(config)
-    plan = plan_inputs(config.input, columns, config.encoding)
-    given = given_classifier(config)
-    asked = config.result_options() | {"input": digest(plan.identity())}
-    plans = {"train": plan}
-    for name in ("dev", "eval"):
-        if (location := getattr(config, name)) is not None:
-            plans[name] = plan_inputs(location, Columns(text=columns.text, label=columns.label), config.encoding)
-            asked[name] = digest(plans[name].identity())
-    if given is not None:
-        asked["classifier"] = directory_digest(given)
-    run = Run(config.output)
-    execution = {
-        k: v for k, v in config.model_dump(mode="json").items() if k not in asked or k in plans or k == "input"
-    }
-    if run.open("train", asked, execution):
-        reporter.say(f"{config.output} is finished already: {_last_line(run)}")
-        return _result(config, run)
-    with interruptible(run):
-        check_files(plan, config.max_rejected)
-        prepared = _prepare(config, plans, given, run, reporter)
-        _rounds(config, prepared, run, reporter)
-        _finish(config, run, reporter)
-    return _result(config, run)
+    generator = RoundOptions.of(request, ()).make_generator() if request.augmenting else None
+    if notice := getattr(generator, "notice", ""):
+        reporter.warn(notice)
+    request = prepare.with_defaults(request, reporter)
+    check_reachable(request.address)
+    plans, identity = prepare.plan_request(request, ("dev", "eval", "unlabelled"), reporter)
+    run = Run(request.output)
+    if run.open("train", identity, prepare.execution_options(request, identity), take_over=request.take_over):
+        assert run.manifest.best is not None
+        best = best_round(run.manifest.best.round, run.manifest.best.macro_f1)
+        reporter.say(f"{request.output} is finished already: {best}")
+        return _result(request, run)
+    with run, interruptible(run):
+        run.trackers = Trackers(request.track, run.storage, run.manifest, reporter)
+        prepare.check_files(plans["input"], request.max_rejected)
+        if run.manifest.prepared is None:
+            _prepare(request, plans, generator, run, reporter)
+        _plan_rounds(request, run, reporter)
+        _rounds(request, run, plans.get("unlabelled"), reporter)
+        _finish(request, run, reporter)
+    return _result(request, run)
 
 
-def _prepare(config: TrainConfig, plans: dict[str, Plan], given: Path | None, run: Run, reporter: Reporter) -> Plan:
-    """Write the training set, the dev set and the untrained classifier into the run's directory, once."""
-    if not run.manifest.get("prepared"):
-        rows, rejected = read_labelled(plans["train"])
-        total = len(rows) + len(rejected)
-        trust = config.trusted()
-        labels = config.labels or (
-            load_classifier(given, trust=trust).labels if given else label_set([r[2] for r in rows])
-        )
-        rows, unknown = known_labels(rows, labels)
-        rejected += unknown
-        set_aside(run.storage, "input", rejected, reporter)
-        if len(rejected) > config.max_rejected * total:
-            raise RunError(
-                f"{len(rejected):,} of {total:,} rows of TRAIN were set aside, more than --max-rejected "
-                f"{config.max_rejected:g} allows; the first: {rejected[0][2]}. They are in "
-                f"{run.storage.location}/rejected; mend TRAIN, or go on with a larger --max-rejected"
-            )
-        if len(labels) < 2:
-            raise RequestError(f"column {config.label_column!r} has one class only; two are the least")
-        if "eval" in plans:
-            _usable("eval", plans["eval"], labels, run, reporter)
-        if "dev" in plans:
-            dev = _usable("dev", plans["dev"], labels, run, reporter)
-        else:
-            index = {label: i for i, label in enumerate(labels)}
-            taken = dev_split(np.array([index[r[2]] for r in rows], np.int64), 0.1, config.seed)
-            dev = [r for r, is_dev in zip(rows, taken, strict=True) if is_dev]
-            rows = [r for r, is_dev in zip(rows, taken, strict=True) if not is_dev]
-        if not rows or not dev:
-            raise RequestError(
-                "there are too few labelled rows to train on and to choose a model by; add rows or --dev"
-            )
-        if absent := sorted(set(labels) - {r[2] for r in dev}):
-            reporter.warn(f"no dev row has the label {', '.join(absent)}: the dev score says nothing about it")
-        if len(dev) < FEW:
-            reporter.warn(f"there are {len(dev)} dev rows: {FEW_DEV_ROWS}; give more with --dev")
-        for name, some in (("train", rows), ("dev", dev)):
-            ids, texts, names = zip(*some, strict=True)
-            run.storage.write_table(
-                f"prepared/{name}.parquet", pa.table({"sample_id": ids, "text": texts, "label": names})
-            )
-        if needs_perplexity(config.select):
-            prepare_language_model(run.storage, [text for _, text, _ in rows])
-        classifier = (
-            load_classifier(given, labels=config.labels or None, trust=trust) if given else _new(config, labels)
-        )
-        with tempfile.TemporaryDirectory(prefix="epida-") as folder:
-            classifier.save(folder)
-            run.storage.upload(Path(folder), "initial")
-            initial = directory_digest(Path(folder))
-        run.save(
-            prepared={"train": len(rows), "dev": len(dev), "rejected": len(rejected)}, labels=list(labels),
-            classifier=classifier.describe(), threads=config.threads or _threads(classifier),
-            fingerprint=digest([run.manifest["asked"], initial]), status="running",
-        )  # fmt: skip
-    counts = run.manifest["prepared"]
-    reporter.say(
-        f"{run.manifest['classifier']}; {counts['train']:,} rows to learn from, {counts['dev']:,} to choose the best "
-        f"round by, {len(run.manifest['labels'])} classes"
+def _prepare(request: TrainRequest, plans: dict[str, Plan], generator: Any, run: Run, reporter: Reporter) -> None:
+    """Write the training rows, the dev rows and the untrained classifier into the run's directory, once."""
+    given = prepare.given_classifier(request)
+    found = prepare.prepare_training(request, plans, given, run.storage, reporter)
+    if "unlabelled" in plans:
+        y = prepare.labelled(found.train, found.labels).y
+        class_prior(request.prior, found.labels, y)
+        prepare.check_pool(request, plans, reporter)
+    soft = None
+    if request.teacher is not None:
+        teacher = prepare.load_teacher(request, found.labels)
+        prepare.save_classifier(teacher, run.storage, layout.TEACHER)
+        if request.soft_labels:
+            soft = teacher.predict_proba([row.text for row in found.train])
+    prepare.write_prepared(run.storage, "train", found.train, soft)
+    prepare.write_prepared(run.storage, "dev", found.dev)
+    if request.augmenting and needs_perplexity(request.select):
+        prepare.prepare_language_model(run.storage, [row.text for row in found.train])
+    if needs_corpus(generator):
+        write_corpus(run.storage, generator, corpus_samples(generator, found.train))
+    initial = prepare.save_classifier(found.classifier, run.storage, layout.INITIAL)
+    run.save(
+        prepared=manifest.Prepared(train=len(found.train), dev=len(found.dev), rejected=found.rejected),
+        labels=list(found.labels),
+        classifier=found.classifier.describe(),
+        threads=request.threads or training_threads(found.classifier),
+        fingerprint=digest([run.manifest.request, initial]),
+        status="running",
     )
-    prepared = plan_inputs(below(run.storage.location, "prepared/train.parquet"), Columns(id="sample_id"))
-    prepared = prepared.model_copy(update={"shard_rows": max(ROUND_SHARD, prepared.shard_rows)})
-    run.plan, run.fingerprint = prepared, run.manifest["fingerprint"]
-    return prepared
 
 
-def _new(config: TrainConfig, labels: tuple[str, ...]) -> Any:
-    return create(config.classifier, labels, seed=config.seed, **config.classifier_options())
+def _plan_rounds(request: TrainRequest, run: Run, reporter: Reporter) -> None:
+    """Cut the prepared rows into the shards that every round works through."""
+    prepared = run.manifest.prepared
+    assert prepared is not None and run.manifest.fingerprint is not None
+    reporter.say(
+        f"{run.manifest.classifier}; {prepared.train:,} rows to train on, {prepared.dev:,} to choose the best "
+        f"round, {len(run.manifest.labels)} classes"
+    )
+    plan = plan_inputs(below(run.storage.location, layout.prepared_file("train")), Columns(id="sample_id"))
+    rows = round_shard_rows(plan.rows, 1 + request.k * request.m, len(run.manifest.labels))
+    run.plan = plan.model_copy(update={"shard_rows": rows})
+    run.fingerprint = run.manifest.fingerprint
+    run.save(run_id=run.run_id, plan=run.plan.model_dump(mode="json"))
 
 
-def _threads(classifier: Any) -> int:
-    """Large networks train faster on all cores, small ones on one."""
-    size = sum(array.size for array in classifier.state().values())
-    return min(os.cpu_count() or 1, 8) if size > 2_000_000 else 1
+def _learn_options(request: TrainRequest, run: Run, pool: Plan | None) -> LearnOptions:
+    classifier = load_classifier(run.storage.local_copy(layout.INITIAL), trust=request.trusted())
+    assert run.manifest.prepared is not None
+    rows = 0 if pool is None else min(pool.rows, request.pool_rows)
+    return learn_options(
+        request, run.manifest.prepared.train, classifier, threads=run.manifest.threads, pool_rows=rows,
+        refit=request.dev is None,
+    )  # fmt: skip
 
 
-def _usable(name: str, plan: Plan, labels: tuple[str, ...], run: Run, reporter: Reporter) -> list[Row]:
-    rows, rejected = read_labelled(plan)
-    good, unknown = known_labels(rows, labels)
-    set_aside(run.storage, name, rejected + unknown, reporter)
-    if not good:
-        raise RequestError(f"--{name}: no row can be used; the first: {(rejected + unknown)[0][2]}")
-    return good
-
-
-def _schedule(config: TrainConfig, run: Run) -> tuple[int, int]:
-    """(epochs of pre-training, epochs of each round)"""
-    classifier = load_classifier(run.storage.local_copy("initial"), trust=config.trusted())
-    defaults = getattr(classifier, "defaults", None)
-    total = 1
-    if defaults is not None:
-        per_epoch = max(1, -(-run.manifest["prepared"]["train"] // (config.batch_size or defaults.batch_size)))
-        total = max(1, min(defaults.epochs, defaults.steps // per_epoch))
-    pretrain = max(1, round(total / 3)) if config.pretrain_epochs is None else config.pretrain_epochs
-    return pretrain, config.epochs_per_round or max(1, round((total - pretrain) / config.rounds))
-
-
-def _rounds(config: TrainConfig, plan: Plan, run: Run, reporter: Reporter) -> None:
-    pretrain, per_round = _schedule(config, run)
-    if pretrain == 0 and config.loss != "original":
-        reporter.warn(
-            "with --pretrain-epochs 0 the first candidates are judged by a classifier that has learned nothing"
-        )
+def _rounds(request: TrainRequest, run: Run, pool: Plan | None, reporter: Reporter) -> None:
+    if pool is not None:
+        pool = pool.cut(1 + request.pool_rewrites * request.k * request.m, len(run.manifest.labels))
+    options = _learn_options(request, run, pool)
+    if options.schedule.pretrain == 0 and request.augmenting:
+        reporter.warn("with --pretrain-epochs 0 an untrained classifier judges the first candidates")
     found, damaged = checkpoint.load(run.storage)
     if damaged:
-        reporter.warn(f"checkpoint {', '.join(damaged)} is damaged; going on from the one before")
+        reporter.warn(f"checkpoint {', '.join(damaged)} is damaged; continuing from the one before")
     done = found.facts["round"] if found else -1
-    run.counts.nodes.update(run.manifest.get("nodes", {}))
+    run.totals.nodes.update(run.manifest.nodes)
     if found:
         reporter.say(f"resuming after round {done}")
-        _report(run, None, reporter)
-    with connected(config.address, reporter), interruptible(run, reporter):
-        workers, pools = _resources(config)
+        _report(run, None)
+    with connected(request.address, reporter), interruptible(run, reporter):
+        workers, pools = _resources(request, run.manifest.workers)
         run.save(
-            pools=pools._asdict(), workers=workers, shards=config.rounds + 1, driver=ray.util.get_node_ip_address(),
+            pools=pools._asdict(),
+            workers=workers,
+            shards=request.rounds + 1,
+            driver=ray.util.get_node_ip_address(),
             status="running",
-        )  # fmt: skip
-        transfer = start_store(run.storage, config.max_staleness)
+        )
+        transport, clock = start_store(run.storage, request.max_staleness)
         task = Task(
-            driver=uuid.uuid4().hex, storage=run.storage, transfer=transfer, loss=config.loss, rounds=config.rounds,
-            pretrain_epochs=pretrain, epochs_per_round=per_round, online=config.online, patience=config.patience,
-            calibrate=config.calibrate, max_staleness=config.max_staleness, limit=config.stall_timeout,
-            trust=config.trusted(),
-            options=TrainingOptions(
-                batch_size=config.batch_size, learning_rate=config.learning_rate, seed=config.seed,
-                threads=run.manifest["threads"],
-            ),
-        )  # fmt: skip
-        fit = _Fit(task, workers, pools)
+            uuid.uuid4().hex,
+            run.storage,
+            transport,
+            options,
+            request.stall_timeout,
+            request.trusted(),
+            pool=None if pool is None else PoolTask(dict(request.prior), request.pool_weight),
+        )
+        fit = Fit(task, workers, pools)
         try:
             with _resumable(run):
-                _drive(config, plan, run, pools, transfer, fit, done, reporter)
+                _Loop(request, run, pool, pools, transport, clock, fit, done, reporter).run()
         finally:
             fit.leave()
 
 
 @contextmanager
 def _resumable(run: Run) -> Iterator[None]:
-    """What ends training is kept in the manifest, and told with how to go on."""
+    """Keep in the manifest what ends training, and say how to continue."""
     try:
         yield
+    except TakenOver:
+        raise
     except (RunError, OSError) as error:
         failure = str(error)
         if isinstance(error, OSError):
@@ -263,224 +188,214 @@ def _resumable(run: Run) -> Iterator[None]:
             failure = f"cannot write to {run.storage.location}: {reason}"
         with suppress(EpidaError):  # the manifest may be on the disk that is full
             run.save(status="failed", failure=failure)
-        if "--max-rejected" in failure:
+        if isinstance(error, TooManyRejected):
             raise
         raise RunError(
             f"{failure}. Finished rounds are kept in {run.storage.location}; run the same command again to resume"
         ) from error
 
 
-def _resources(config: TrainConfig) -> tuple[int, Pools]:
+def _resources(request: TrainRequest, before: int | None) -> tuple[int, Pools]:
+    """Return the number of train workers and the actor pools; a resumed run has the workers that it had `before`."""
     resources = ray.cluster_resources()
     cpus, gpus = resources.get("CPU", 0.0), resources.get("GPU", 0.0)
     nodes = sum(node["Alive"] for node in ray.nodes())
-    workers = config.workers if config.workers is not None else (max(1, int(gpus)) if gpus or nodes > 1 else 0)
+    workers = request.workers if request.workers is not None else before
+    if workers is None:
+        workers = max(1, int(gpus)) if gpus or nodes > 1 else 0
     left = cpus - workers
     if left < 1:
         raise RequestError(f"{workers} train workers leave {left:g} of {cpus:g} CPUs for the rest; use fewer --workers")
-    return workers, fit_pools(left, gpus, config.generators, config.scorers, config.generator_gpus, workers)
+    pools = fit_pools(left, gpus, request.generator_actors, request.scorer_actors, request.generator_gpus, workers)
+    return workers, pools
 
 
-class _Fit:
-    """The one Ray Train run, in a thread: `fit()` blocks."""
+class _Loop:
+    """The driver's loop: judge round after round as training publishes weights, then wait for training to end."""
 
-    def __init__(self, task: Task, workers: int, pools: Pools) -> None:
-        os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")
-        self._folder = tempfile.TemporaryDirectory(prefix="epida-train-")
-        self.error: BaseException | None = None
-        self._storage, self._driver = task.storage, task.driver
-        gpu = pools.scorer_gpus > 0
-        trainer = ray.train.torch.TorchTrainer(
-            _loop,
-            train_loop_config={"task": task},
-            scaling_config=ray.train.ScalingConfig(
-                num_workers=workers,
-                use_gpu=gpu,
-                resources_per_worker={"CPU": 1, "GPU": pools.scorer_gpus} if gpu else {"CPU": 1},
-            ),
-            run_config=ray.train.RunConfig(
-                name=f"epida-{task.driver}",
-                storage_path=self._folder.name,
-                failure_config=ray.train.FailureConfig(max_failures=MAX_FAILURES),
-            ),
+    def __init__(
+        self,
+        request: TrainRequest,
+        run: Run,
+        pool: Plan | None,
+        pools: Pools,
+        transport: WeightTransport,
+        clock: RoundClock,
+        fit: Fit,
+        done: int,
+        reporter: Reporter,
+    ) -> None:
+        self.pool = pool
+        self.request, self.run_, self.pools, self.fit = request, run, pools, fit
+        self.transport, self.clock, self.done, self.reporter = transport, clock, done, reporter
+        self.metrics = RunMetrics(run.run_id)
+
+    def run(self) -> None:
+        left = self._rounds_to_judge()
+        with (
+            self._judges(left) as (candidates, scorers),
+            self.reporter.track("train", self.request.rounds, max(0, self.done), unit="rounds") as tracker,
+        ):
+            for round_ in left:
+                version = version_for(round_, self.request.max_staleness)
+                if not self._wait_for(version):
+                    break
+                newest = _report(self.run_, tracker)
+                if newest is not None and newest["stopped"]:  # saved before the weights of that round are published
+                    break
+                self.clock.start(round_)
+                self.metrics.weights(version_for(round_, 0), version)
+                self._judge(round_, version, candidates, scorers)
+            self._wait_for_training(tracker)
+        _report(self.run_, None, final=True)  # the newest round's line has its times only now
+
+    def _rounds_to_judge(self) -> list[int]:
+        if not self.request.augmenting and self.pool is None:
+            return []
+        last = self.request.rounds if self.request.online or self.pool is not None else 1
+        judged = {layout.judged_round(name) for name in self.run_.storage.names(layout.ROUNDS)}
+        for round_ in sorted(judged):
+            if round_ > self.done and not self._intact(round_):
+                self.reporter.warn(f"a file of round {round_} is damaged or missing; its candidates are judged again")
+                self.run_.storage.remove(layout.judged_file(round_))
+                judged.remove(round_)
+        return [r for r in range(1, last + 1) if r not in judged and r > self.done]
+
+    def _intact(self, round_: int) -> bool:
+        """Return whether every shard of a judged round is there and can be opened."""
+        storage, job = self.run_.storage, self._job()
+        for work in self._work(round_):
+            name = job.file(layout.POOL if work.pool else layout.AUGMENTED, work)
+            try:
+                storage.footer(name)
+            except (FileNotFoundError, ValueError):
+                return False
+        return True
+
+    def _job(self) -> Job:
+        run = self.run_
+        return Job(
+            run.plan,
+            run.storage,
+            run.fingerprint,
+            RoundOptions.of(self.request, run.manifest.labels),
+            candidates=self.request.candidates,
+            online=True,
+            model=layout.INITIAL,
+            trust=self.request.trusted(),
+            pool=self.pool,
+            pool_rewrites=self.request.pool_rewrites,
+            teacher=self.request.teacher is not None,
         )
-        self._thread = threading.Thread(target=self._fit, args=(trainer,), daemon=True, name="epida-train")
-        self._thread.start()
 
-    def _fit(self, trainer: ray.train.torch.TorchTrainer) -> None:
-        try:
-            trainer.fit()
-        except BaseException as error:
-            self.error = error
+    def _work(self, round_: int) -> list[Work]:
+        """Return the shards of a round: all labelled rows, if they are rewritten, and a slice of the pool."""
+        rewritten = self.request.augmenting and (self.request.online or round_ == 1)
+        work = [Work(round_, *shard) for shard in self.run_.plan.shards()] if rewritten else []
+        if self.pool is not None:
+            slice_ = pool_shards(self.pool, round_, self.request.pool_rows, self.request.seed)
+            work += [Work(round_, *shard, pool=1) for shard in slice_]
+        return work
 
-    @property
-    def running(self) -> bool:
-        return self._thread.is_alive()
+    @contextmanager
+    def _judges(self, left: list[int]) -> Iterator[tuple[Any, Any]]:
+        """Start generation and the scorers, if any round is left to judge."""
+        if not left:
+            yield None, None
+            return
+        job, limit = self._job(), self.request.stall_timeout
+        self.clock.start(left[0])
+        work = [one for round_ in range(left[0], left[-1] + 1) for one in self._work(round_)]
+        candidates = Candidates(job, self.transport, self.clock, self.pools, work, limit)
+        with Scorers(job, self.transport, self.pools, limit) as scorers:
+            yield candidates, scorers
 
-    def check(self) -> None:
-        """Raise what ended training, if anything did."""
-        if self._storage.exists(FAILURE):
-            told = json.loads(self._storage.read(FAILURE))
-            if told["driver"] == self._driver:
-                self._storage.remove(FAILURE)
-                raise RunError(told["reason"])
-        if self.error is not None:
-            raise RunError(f"training failed: {cause(self.error)}")
-
-    def wait_briefly(self) -> None:
-        self._thread.join(0.2)
-
-    def leave(self) -> None:
-        self._thread.join(0.1)
-        self._folder.cleanup()
-
-
-def _loop(settings: dict[str, Any]) -> None:
-    train_rounds(settings["task"])
-
-
-def _drive(
-    config: TrainConfig,
-    plan: Plan,
-    run: Run,
-    pools: Pools,
-    transfer: StoreTransfer,
-    fit: _Fit,
-    done: int,
-    reporter: Reporter,
-) -> None:
-    augmenting = config.loss != "original"
-    last = config.rounds if config.online else 1
-    ready = {int(name.removesuffix(".json")) for name in run.storage.names("rounds")} if augmenting else set()
-    left = [r for r in range(1, last + 1) if r not in ready and r > done] if augmenting else []
-    candidates = scorers = None
-    if left:
-        options = {
-            n: getattr(config, n)
-            for n in Job.__dataclass_fields__.keys() & AugmentConfig.model_fields.keys()
-            if hasattr(config, n)
-        }
-        job = Job(
-            **options
-            | {
-                "plan": plan, "storage": run.storage, "fingerprint": run.fingerprint, "model": "initial",
-                "labels": tuple(run.manifest["labels"]), "online": True, "trust": config.trusted(),
-            }
-        )  # fmt: skip
-        transfer.start_round(left[0])
-        candidates = Candidates(job, transfer, pools, range(left[0], last + 1), config.stall_timeout)
-        scorers = Scorers(job, transfer, pools, config.stall_timeout)
-    shards = len(list(plan.shards()))
-    metrics = RunMetrics(run.run_id)
-    with scorers or nullcontext(), reporter.track("train", config.rounds, max(0, done), unit="rounds") as tracker:
-        for round_ in left:
-            assert candidates is not None and scorers is not None
-            version = version_for(round_, config.max_staleness)
-            if not _wait_for(version, transfer, fit, config.stall_timeout):
-                break
-            newest = _report(run, tracker, reporter)
-            if newest is not None and newest["stopped"]:  # saved before the weights of that round are published
-                break
-            transfer.start_round(round_)
-            metrics.weights(version_for(round_, 0), version)
-            _judge(config, run, round_, version, candidates, scorers, shards, metrics)
-        seen, deadline = -1, 0.0
-        while fit.running:
-            if (rounds := run.manifest.get("rounds_done", 0)) != seen:
-                seen, deadline = rounds, time.monotonic() + config.stall_timeout
-            if time.monotonic() > deadline:
-                raise RunError(f"training did not end a round within {config.stall_timeout:.0f} s")
-            fit.wait_briefly()
-            _report(run, tracker, reporter)
-        fit.check()
-    _report(run, None, reporter)
-
-
-def _wait_for(version: int, transfer: StoreTransfer, fit: _Fit, limit: float) -> bool:
-    """Until these weights are published; False when training has ended without them, as early stopping does."""
-    deadline = time.monotonic() + limit
-    while True:
-        fit.check()
-        try:
-            if ray.get(transfer.store.has.remote(version), timeout=60):
+    def _wait_for(self, version: int) -> bool:
+        """Wait for these weights; return False when training ended without them, as early stopping does."""
+        limit = self.request.stall_timeout
+        patience = Patience(limit, self.transport.steps)
+        while True:
+            self.fit.check()
+            if self.transport.is_published(version):
                 return True
-        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
-            pass
-        if not fit.running:
-            fit.check()
-            return False
-        if time.monotonic() > deadline:
-            raise RunError(f"training did not publish version {version} of the weights within {limit:.0f} s")
+            if not self.fit.running:
+                self.fit.check()
+                return False
+            if patience.over():
+                raise RunError(
+                    f"training did not publish version {version} of the weights and made no step for {limit:.0f} s; "
+                    "--stall-timeout sets the limit"
+                )
+
+    def _judge(self, round_: int, version: int, candidates: Candidates, scorers: Scorers) -> None:
+        """Have a round's candidates judged, and write that it is done."""
+        began = time.perf_counter()
+        totals, answers = Totals(), []
+        shards = len(self._work(round_))
+        for answer in scorers.judge(candidates.of_round(round_, shards), version):
+            answer.counts.check()
+            totals.add(answer.counts)
+            answers.append(answer)
+            self.metrics.shard(answer.counts, shards - totals.shards)
+            self.transport.step()
+        if totals.rejected > self.request.max_rejected * totals.rows:
+            raise TooManyRejected(
+                f"round {round_}: {totals.rejected:,} of {totals.rows:,} samples were rejected, more than "
+                f"--max-rejected {self.request.max_rejected:g} allows; {totals.commonest_reason()}"
+            )
+        facts = _judged_facts(totals, answers) | {"judged_by_version": version}
+        facts["seconds"] |= {"generate_wait": candidates.waited, "judge_wall": time.perf_counter() - began}
+        run = self.run_
+        run.totals.nodes.update(totals.nodes)
+        run.save(nodes=dict(run.totals.nodes))
+        run.storage.write(layout.judged_file(round_), json.dumps(facts).encode())
+
+    def _wait_for_training(self, tracker: Tracker) -> None:
+        limit = self.request.stall_timeout
+        patience = Patience(limit, self.transport.steps)
+        while self.fit.running:
+            if patience.over():
+                raise RunError(f"training made no step for {limit:.0f} s; --stall-timeout sets the limit")
+            self.fit.wait_briefly()
+            _report(self.run_, tracker)
+        self.fit.check()
 
 
-def _judge(
-    config: TrainConfig,
-    run: Run,
-    round_: int,
-    version: int,
-    candidates: Candidates,
-    scorers: Scorers,
-    shards: int,
-    metrics: RunMetrics,
-) -> None:
-    """Have a round's candidates judged, and say that it is done."""
-    began = time.perf_counter()
-    totals: Counter[str] = Counter()
-    seconds: Counter[str] = Counter()
-    reasons: Counter[str] = Counter()
+def _judged_facts(totals: Totals, answers: list[Judged]) -> dict[str, Any]:
+    """Return a judged round's line: counts, mean scores of what is kept, who did it, and the time it took."""
+    kept = max(1, totals.kept)
     busy: Counter[int] = Counter()
     load: Counter[int] = Counter()
-    generators: set[int] = set()
-    for answer in scorers.judge(candidates.of_round(round_, shards), version):
-        counts = json.loads(answer["counts"])
-        if "error" in counts:
-            raise RunError(counts["error"])
-        for name in (*COUNTED, "s_div", "s_qua", "flips"):
-            totals[name] += counts[name]
-        totals["shards"] += 1
-        run.counts.nodes[counts["node"]] += 1
-        metrics.shard(counts, shards - totals["shards"])
-        seconds.update(counts["seconds"])
-        reasons.update(counts["reasons"])
-        busy[answer["pid"]] += answer["busy"]
-        load[answer["pid"]] += answer["load"]
-        generators.add(answer["generator_pid"])
-    if totals["rejected"] > config.max_rejected * totals["rows"]:
-        reason, count = reasons.most_common(1)[0]
-        raise RunError(
-            f"round {round_}: {totals['rejected']:,} of {totals['rows']:,} samples were set aside, more than "
-            f"--max-rejected {config.max_rejected:g} allows; the commonest reason ({count:,}): {reason}"
-        )
-    kept = max(1, totals["kept"])
-    facts: dict[str, Any] = {n: totals[n] for n in COUNTED}
-    facts |= {"s_div": totals["s_div"] / kept, "s_qua": totals["s_qua"] / kept, "flip_rate": totals["flips"] / kept}
-    facts |= {"judged_by_version": version, "scorer_pids": sorted(busy), "generator_pids": sorted(generators)}
-    facts["seconds"] = {k: round(v, 4) for k, v in seconds.items()} | {
-        "generate_wait": candidates.waited,
-        "judge": max(busy.values()),
-        "load_weights": max(load.values()),
-        "judge_wall": time.perf_counter() - began,
+    for answer in answers:
+        busy[answer.scorer_pid] += answer.busy_seconds  # type: ignore[assignment]
+        load[answer.scorer_pid] += answer.load_seconds  # type: ignore[assignment]
+    return totals.counted() | {
+        "s_div": totals.s_div / kept,
+        "s_qua": totals.s_qua / kept,
+        "flip_rate": totals.flips / kept,
+        "scorer_pids": sorted(busy),
+        "generator_pids": sorted({answer.generator_pid for answer in answers}),
+        "seconds": {k: round(v, 4) for k, v in totals.seconds.items()}
+        | {"judge": max(busy.values()), "load_weights": max(load.values())},
     }
-    run.save(nodes=dict(run.counts.nodes))
-    run.storage.write(ready_file(round_), json.dumps(facts).encode())
 
 
-def _report(run: Run, tracker: Tracker | None, reporter: Reporter) -> dict[str, Any] | None:
-    """Bring metrics.jsonl, the manifest and the view up to the newest checkpoint."""
+def _report(run: Run, tracker: Tracker | None, final: bool = False) -> dict[str, Any] | None:
+    """Bring metrics.jsonl, the manifest and the progress line up to the newest checkpoint; return its facts."""
     facts = checkpoint.newest_facts(run.storage)
     if facts is None:
         return None
     metrics = facts["metrics"]
-    counts = run.counts = Counts(shards=len(metrics), nodes=run.counts.nodes)
+    before = run.manifest.rounds_done
+    totals = run.totals = Totals(shards=len(metrics), nodes=run.totals.nodes)
     for line in metrics:
         for name in COUNTED:
-            setattr(counts, name, getattr(counts, name) + line.get(name, 0))
-        counts.seconds.update({k: v for k, v in line["seconds"].items() if k in (*STAGES, "train")})
-    if len(metrics) != run.manifest.get("rounds_done"):
-        counts.nodes[facts["node"]] += max(0, len(metrics) - run.manifest.get("rounds_done", 0))
-        lines = "".join(json.dumps(line) + "\n" for line in metrics)
-        run.storage.write("metrics.jsonl", lines.encode())
-        _tensorboard(run, metrics)
+            setattr(totals, name, getattr(totals, name) + line.get(name, 0))
+        totals.seconds.update({k: v for k, v in line["seconds"].items() if k in (*STAGES, "train")})
+    if len(metrics) != before or final:
+        totals.nodes[facts["node"]] += max(0, len(metrics) - before)
+        run.storage.write(layout.METRICS, "".join(json.dumps(line) + "\n" for line in metrics).encode())
+        run.trackers.rounds(metrics[before:])
         run.save(rounds_done=len(metrics), best_round=facts["best_round"], **run.progress())
         if tracker is not None:
             newest = metrics[-1]
@@ -492,65 +407,51 @@ def _report(run: Run, tracker: Tracker | None, reporter: Reporter) -> dict[str, 
     return facts
 
 
-def _tensorboard(run: Run, metrics: list[dict[str, Any]]) -> None:
-    """Events of the rounds that were not yet there, where TensorBoard is installed and the directory is local."""
-    if not run.storage.is_local:
-        return
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return
-    with SummaryWriter(run.storage.path("tensorboard")) as writer:
-        for line in metrics[run.manifest.get("rounds_done", 0) :]:
-            for name, value in line.items():
-                if isinstance(value, int | float) and not isinstance(value, bool) and name != "round":
-                    writer.add_scalar(name, value, line["round"])
-
-
-def _finish(config: TrainConfig, run: Run, reporter: Reporter) -> None:
+def _finish(request: TrainRequest, run: Run, reporter: Reporter) -> None:
     """Restore the best weights, save the model, and test it once."""
     found, _ = checkpoint.load(run.storage)
-    if found is None:
+    if found is None or run.manifest.prepared is None:
         raise RunError("training ended without a checkpoint")
-    classifier = load_classifier(run.storage.local_copy("initial"), trust=config.trusted())
+    classifier = load_classifier(run.storage.local_copy(layout.INITIAL), trust=request.trusted())
     classifier.load_state(found.part("best"))
-    with tempfile.TemporaryDirectory(prefix="epida-") as folder:
-        classifier.save(folder)
-        run.storage.upload(Path(folder), "model")
-        model_digest = directory_digest(Path(folder))
-    best = found.facts["best"]
-    reporter.say(best_round(found.facts["best_round"], best["macro_f1"]))
+    model_digest = prepare.save_classifier(classifier, run.storage, layout.MODEL)
+    best = manifest.Best(round=found.facts["best_round"], **found.facts["best"])
+    reporter.say(round_summary(found.facts["metrics"], best.round, run.manifest.prepared.dev))
+    if best.round == 0 and request.unlabelled is not None:
+        reporter.say("the unlabelled texts did not help on dev; the model is the one trained without them")
     test = None
-    if config.eval is not None:
+    if request.eval is not None:
         test = evaluate_model(
-            below(run.storage.location, "model"),
-            config.eval,
-            config.text_column,
-            config.label_column,
-            config.encoding,
-            config.trusted(),
+            below(run.storage.location, layout.MODEL),
+            request.eval,
+            request.text_column,
+            request.label_column,
+            request.encoding,
+            request.trusted(),
+            delimiter=request.delimiter,
         )
         reporter.say(f"test: accuracy {test['accuracy']:.4f}, macro-F1 {test['macro_f1']:.4f} on {test['rows']:,} rows")
-    _drop_unused(run, found.facts["round"], config.rounds)
-    run.finish(model_digest=model_digest, best={"round": found.facts["best_round"], **best}, test=test)
+    _drop_unused(run, found.facts["round"], request.rounds)
+    write_card(run.storage, layout.MODEL, run.manifest.model_copy(update={"best": best, "test": test}))
+    run.finish(model_digest=model_digest, best=best, test=test)
+    if not request.keep_checkpoints:  # only now: until here a run that is killed resumes from them
+        checkpoint.remove_all(run.storage)
+    run.trackers.finish(run.manifest)
 
 
 def _drop_unused(run: Run, last: int, rounds: int) -> None:
-    """Rounds that were judged ahead of a training that then stopped early; how many there are is a matter of timing."""
+    """Remove rounds that were judged but not trained on because training stopped early; their number is chance."""
     for round_ in range(last + 1, rounds + 1):
-        for folder in ("augmented", "rejected", "short", "candidates"):
-            if run.storage.exists(name := f"{folder}/{round_folder(round_)}"):
-                run.storage.filesystem.delete_dir(run.storage.path(name))
-        if run.storage.exists(ready_file(round_)):
-            run.storage.remove(ready_file(round_))
+        for folder in layout.PER_SHARD:
+            if run.storage.exists(name := layout.round_folder(folder, round_)):
+                run.storage.remove_folder(name)
+        for name in (layout.judged_file(round_), layout.pseudo_file(round_)):
+            if run.storage.exists(name):
+                run.storage.remove(name)
 
 
-def _result(config: TrainConfig, run: Run) -> TrainResult:
-    found, _ = checkpoint.load(run.storage)
-    metrics = found.facts["metrics"] if found else []
-    return TrainResult(run.storage.location, metrics, run.manifest.get("test"), config.trusted())
-
-
-def _last_line(run: Run) -> str:
-    best = run.manifest["best"]
-    return best_round(best["round"], best["macro_f1"])
+def _result(request: TrainRequest, run: Run) -> TrainResult:
+    metrics = [json.loads(line) for line in run.storage.read(layout.METRICS).splitlines()]
+    assert run.manifest.prepared is not None
+    dev_rows = run.manifest.prepared.dev
+    return TrainResult(run.storage.location, metrics, run.manifest.test, request.trusted(), dev_rows)

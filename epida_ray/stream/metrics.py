@@ -6,11 +6,9 @@ and queues inside Ray Data are among Ray's own metrics: `ray_tasks{IsRetry="1"}`
 
 from __future__ import annotations
 
-from typing import Any
-
 from ray.util.metrics import Counter, Gauge
 
-from epida_ray.runs.run import COUNTED
+from epida_ray.runs.counts import COUNTED, ShardCounts
 
 
 class RunMetrics:
@@ -26,13 +24,13 @@ class RunMetrics:
         self._version = Gauge("epida_weights_version", "Version of the newest weights.", keys)
         self._staleness = Gauge("epida_staleness", "Rounds that the judging weights are behind the newest.", keys)
 
-    def shard(self, counts: dict[str, Any], waiting: int) -> None:
+    def shard(self, counts: ShardCounts, waiting: int) -> None:
         """One more is finished, and `waiting` are left."""
         for name, counter in self._counters.items():
-            if counts[name]:
-                counter.inc(counts[name], self._tags)
+            if value := getattr(counts, name):
+                counter.inc(value, self._tags)
         self._shards.inc(1, self._tags)
-        for stage, spent in counts["seconds"].items():
+        for stage, spent in counts.seconds.items():
             if spent > 0:
                 self._seconds.inc(spent, self._tags | {"stage": stage})
         self._waiting.set(waiting, self._tags)

@@ -1,45 +1,46 @@
-"""The stages read → generate → classify → select → write on Ray Data. A shard is one block from end to end."""
+"""The stages of `method/` on Ray Data actors. A shard is one block from end to end and carries its key."""
 
 from __future__ import annotations
 
 import functools
-import gc
-import json
 import logging
 import queue
 import re
 import sys
-import tempfile
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import ray
 import ray.data
 
-from epida_ray.core.errors import RunError
-from epida_ray.core.sample import Rejected, Sample, sample_seeds
-from epida_ray.data.inputs import Plan, Shard, ShardReader
+from epida_ray.classify import Classifier, load
+from epida_ray.core.errors import RunError, TakenOver
+from epida_ray.data.plan import Plan, Shard
+from epida_ray.data.reader import ShardReader
 from epida_ray.data.storage import Storage, refusal
-from epida_ray.runs.run import COUNTS_KEY
-from epida_ray.stream.cluster import FINISH_SHARE, ITEMS, Pools, silence_ray_data
+from epida_ray.method import stages
+from epida_ray.method.corpus import bind_corpus
+from epida_ray.method.output import Origin, write, write_labelled, write_pool
+from epida_ray.method.prepare import load_language_model
+from epida_ray.method.requests import NO_GENERATOR
+from epida_ray.method.schema import Block
+from epida_ray.method.stages import RoundOptions, no_garbage_collection
+from epida_ray.runs import layout
+from epida_ray.runs.counts import ShardCounts
+from epida_ray.runs.crashes import REASON as CRASH
+from epida_ray.runs.crashes import Crashes
+from epida_ray.select import needs_perplexity
+from epida_ray.stream.cluster import FINISH_SHARE, Pools, silence_ray_data
+from epida_ray.stream.compat import ITEMS, keep_idle_actors, map_blocks, was_restarted
 
-if TYPE_CHECKING:
-    from epida_ray.classify import Classifier
-    from epida_ray.select.perplexity import LanguageModel
-
-STAGES = ("read", "generate", "score", "select", "write")
 IN_FLIGHT = 4
-"""Shards that wait at an actor, the one in work included: it must not run dry while a busy driver hands out others."""
-LANGUAGE_MODEL = "language-model"
-"""The folder of the run with the n-gram model that `ppl` asks."""
+"""Shards that wait at an actor, the one in work included, so that it never runs dry while the driver is busy."""
 
 
 @dataclass(frozen=True)
@@ -49,405 +50,220 @@ class Job:
     plan: Plan
     storage: Storage
     fingerprint: str
-    labels: tuple[str, ...]
-    generator: str
-    generator_args: dict[str, Any]
-    protect: tuple[str, ...]
-    m: int
-    k: int
-    select: str
-    combine: str
-    alpha: float
-    normalize: bool
-    seed: int
+    options: RoundOptions
     candidates: bool
     with_originals: bool = False
-    generator_timeout: float | None = None
     online: bool = False
-    """Outputs go to a folder for each round."""
-    model: str = "model"
-    """The folder of the run that the classifier is in."""
+    """Whether outputs go to a folder for each round."""
+    model: str = layout.MODEL
+    """The folder of the run that holds the classifier."""
     trust: tuple[str, ...] = ()
-    """What that folder may run."""
+    """Code that this folder may run."""
+    pool: Plan | None = None
+    """Unlabelled texts."""
+    pool_rewrites: bool = False
+    labelling: bool = False
+    """Whether the run only labels the pool."""
+    teacher: bool = False
+    """Whether the run has a teacher, who judges quality and labels rewrites and unlabelled texts."""
 
-    def load_classifier(self) -> Classifier:
-        from epida_ray.classify import load
-
-        with self.storage.local(self.model) as directory:
-            return load(directory, trust=self.trust)
-
-    @property
-    def run_id(self) -> str:
-        return self.fingerprint[:16]
+    def load_classifier(self, folder: str | None = None) -> Classifier:
+        with self.storage.local(folder or self.model) as directory:
+            classifier: Classifier = load(directory, trust=self.trust)
+        return classifier
 
     def file(self, folder: str, work: Work) -> str:
-        """Where a shard's output of one kind goes."""
-        name = self.plan.file_name(work.shard, self.fingerprint)
-        return f"{folder}/{round_folder(work.round_)}/{name}" if self.online else f"{folder}/{name}"
+        """Return the path of a shard's output of one kind."""
+        plan, prefix = (self.pool, "" if self.labelling else "pool-") if work.pool else (self.plan, "")
+        assert plan is not None
+        name = prefix + plan.file_name(work.shard, self.fingerprint)
+        return layout.shard_file(folder, name, work.round_ if self.online else None)
 
+    def key(self, work: Work) -> str:
+        """Return a file name that tells the shard of this round from all others."""
+        return self.file(layout.AUGMENTED, work).replace("/", "~")
 
-def round_folder(round_: int) -> str:
-    return f"round={round_:03d}"
+    def origin(self, work: Work, weights_version: int) -> Origin:
+        return Origin(
+            self.options.labels, self.plan.label_type, self.options.generator, work.round_, weights_version,
+            self.fingerprint[:16],
+        )  # fmt: skip
 
 
 class Work(NamedTuple):
-    """One shard in one round: what a block carries from end to end. Round 0 is a run without rounds."""
+    """One shard in one round: the key that a block carries. Round 0 is a run without rounds."""
 
     round_: int
     file: int
     start: int
     stop: int
+    pool: int = 0
+    """1 for a shard of the unlabelled texts."""
 
     @property
     def shard(self) -> Shard:
         return Shard(self.file, self.start, self.stop)
 
     @classmethod
-    def of(cls, block: pa.Table) -> Work:
+    def of(cls, block: Block) -> Work:
         return cls(*(block[name][0].as_py() for name in cls._fields))
 
 
-def _without_garbage_collection(call: Any) -> Any:
-    """A shard is a hundred thousand small objects without cycles; looking for some costs a tenth of the time."""
+def _tagged(block: Block, name: str, value: float) -> Block:
+    """Add a column with one value: the key of the shard, or the CPU seconds of a stage."""
+    return block.append_column(name, pa.array(np.full(len(block), value)))
 
-    @functools.wraps(call)
-    def wrapped(self: Any, block: pa.Table) -> Any:
-        gc.disable()
-        try:
-            return call(self, block)
-        finally:
-            gc.enable()
 
-    return wrapped
+def _timed(block: Block, stage: str, clock: float) -> Block:
+    return _tagged(block, f"seconds_{stage}", time.process_time() - clock)
 
 
 class Generate:
-    """Reads a shard and proposes candidates for its samples: one row per sample from here on."""
+    """Read a shard and generate candidates."""
 
     def __init__(self, job: Job) -> None:
-        from epida_ray.generate import GENERATORS
-
         self.job = job
-        self.reader = ShardReader(job.plan)
-        self.generator = GENERATORS.create(job.generator, **job.generator_args)
+        self.readers = [ShardReader(plan) for plan in (job.plan, job.pool) if plan is not None]
+        self.generator = None if job.options.generator == NO_GENERATOR else job.options.make_generator()
+        bind_corpus(job.storage, self.generator)
+        self.crashes = Crashes(job.storage, "generate", was_restarted())
         self.classifier = None
-        if getattr(self.generator, "needs_classifier", False):
+        if stages.needs_classifier(self.generator):
             self.classifier = job.load_classifier()
-            self.generator.bind(self.classifier.predict_proba, self.classifier.labels)
-        self.label_index = {label: i for i, label in enumerate(job.labels)}
+            stages.bind_generator(self.generator, self.classifier)
 
-    @_without_garbage_collection
-    def __call__(self, block: pa.Table) -> pa.Table:
-        from epida_ray.generate import propose, protect
-
+    def __call__(self, block: Block) -> Block:
         work = Work.of(block)
-        clock = time.process_time()
-        rows = self.reader.read(work.shard)
-        ids, texts, labels, reasons = (rows[n].to_pylist() for n in ("sample_id", "text", "label", "reason"))
-        stages: list[str | None] = ["read" if reason else None for reason in reasons]
-        for i, label in enumerate(labels):
-            if reasons[i] is None and label not in self.label_index:
-                known = ", ".join(self.job.labels[:10]) + (", …" if len(self.job.labels) > 10 else "")
-                stages[i], reasons[i] = "read", f"the label {label[:40]!r} is not one of {known}"
-        read_seconds = time.process_time() - clock
-
-        clock = time.process_time()
-        good = [i for i, reason in enumerate(reasons) if reason is None]
-        if self.job.protect:
-            spans = protect([texts[i] for i in good], self.job.protect)
-            samples = [Sample(ids[i], texts[i], labels[i], s) for i, s in zip(good, spans, strict=True)]
-        else:
-            samples = [Sample(ids[i], texts[i], labels[i]) for i in good]
-        proposals = propose(
-            self.generator,
-            samples,
-            self.job.k * self.job.m,
-            run_seed=self.job.seed,
-            round_=work.round_,
-            name=self.job.generator,
-            time_limit=self.job.generator_timeout,
-        )
-        counts = np.zeros(len(ids), dtype=np.int64)
-        candidates: list[str] = []
-        operations: list[str] = []
-        for i, proposal in zip(good, proposals, strict=True):
-            if isinstance(proposal, Rejected):
-                stages[i], reasons[i] = "generate", proposal.reason
+        with no_garbage_collection():
+            clock = time.process_time()
+            rows = self.readers[work.pool].read(work.shard)
+            block = stages.read_unlabelled(rows) if work.pool else stages.read(rows, self.job.options.labels)
+            block = _timed(block, "read", clock)
+            clock = time.process_time()
+            if work.pool and not self.job.pool_rewrites:
+                block = stages.without_candidates(block)
             else:
-                counts[i] = len(proposal.texts)
-                candidates += proposal.texts
-                operations += proposal.operations
-        offsets = pa.array(np.concatenate(([0], np.cumsum(counts))), pa.int64())
-        label_ids = np.array([self.label_index.get(label, -1) for label in labels], dtype=np.int32)
-        table = pa.table(
-            {
-                "sample_id": rows["sample_id"],
-                "text": rows["text"],
-                "label": label_ids,
-                "stage": pa.array(stages, pa.string()),
-                "reason": pa.array(reasons, pa.string()),
-                "candidates": pa.LargeListArray.from_arrays(offsets, pa.array(candidates, pa.large_string())),
-                "operations": pa.LargeListArray.from_arrays(offsets, pa.array(operations, pa.string())),
-            }
-        )
-        generate_seconds = time.process_time() - clock
-        return _tag(table, work, read=read_seconds, generate=generate_seconds)
+                block = self._generate(block, work)
+            block = _timed(block, "generate", clock)
+        for name, value in zip(Work._fields, work, strict=True):
+            block = _tagged(block, name, value)
+        return block
+
+    def _generate(self, block: Block, work: Work) -> Block:
+        def generate(block: Block) -> Block:
+            return stages.generate(block, self.generator, self.job.options, work.round_)
+
+        def part(start: int, stop: int) -> Block:
+            return generate(block.slice(start, stop - start))
+
+        with self.crashes.survived(self.job.key(work), len(block), part) as bad:
+            return generate(stages.reject(block, bad, "generate", CRASH))
 
 
 class Score:
-    """Asks the classifier for the probabilities of every candidate and of its original, a whole shard per call."""
+    """Score a whole shard in one call, with one thread, so that its numbers do not depend on the cluster."""
 
     def __init__(self, job: Job) -> None:
+        self.job = job
         self.classifier = job.load_classifier()
+        self.teacher = job.load_classifier(layout.TEACHER) if job.teacher else None
+        self.crashes = Crashes(job.storage, "score", was_restarted())
         if torch := sys.modules.get("torch"):  # a classifier that does without it need not wait for its import
             torch.set_num_threads(1)
 
-    @_without_garbage_collection
-    def __call__(self, block: pa.Table) -> pa.Table:
-        clock = time.process_time()
-        candidates = _column(block, "candidates")
-        counts = np.diff(candidates.offsets.to_numpy())
-        flat = candidates.flatten().to_pylist()
-        originals = block["text"].to_pylist()
-        texts: list[str] = []
-        position = 0
-        for text, count in zip(originals, counts.tolist(), strict=True):
-            if count:
-                texts.append(text)
-                texts += flat[position : position + count]
-                position += count
-        probabilities = self.classifier.predict_proba(texts)
-        sizes = np.where(counts > 0, counts + 1, 0) * len(self.classifier.labels)
-        offsets = pa.array(np.concatenate(([0], np.cumsum(sizes))), pa.int64())
-        flat_p = pa.array(np.ascontiguousarray(probabilities, dtype=np.float32).reshape(-1))
-        scored = block.append_column("probabilities", pa.LargeListArray.from_arrays(offsets, flat_p))
-        return scored.append_column("seconds_score", pa.array(np.full(len(block), time.process_time() - clock)))
+    def __call__(self, block: Block) -> Block:
+        with no_garbage_collection():
+            clock, work = time.process_time(), Work.of(block)
+
+            def part(start: int, stop: int) -> Block:
+                return self._score(block.slice(start, stop - start), work)
+
+            with self.crashes.survived(self.job.key(work), len(block), part) as bad:
+                scored = self._score(stages.reject(block, bad, "score", CRASH), work)
+            return _timed(scored, "score", clock)
+
+    def _score(self, block: Block, work: Work) -> Block:
+        if self.teacher is not None:
+            block = stages.score(block, self.teacher, "teacher")
+        if self.teacher is None or not work.pool or self.job.pool_rewrites:
+            block = stages.score(block, self.classifier)
+        return block
+
+
+class Finish:
+    """Select and write a shard; give back its counts."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def __call__(self, block: Block) -> pa.Table:
+        return finish(block, self.job).to_block()
 
 
 class ScoreAndFinish(Score):
     """Both in one process: without GPUs there is nothing to keep busy meanwhile, and the block need not travel."""
 
-    def __init__(self, job: Job) -> None:
-        super().__init__(job)
-        self.job = job
-
-    def __call__(self, block: pa.Table) -> Any:
-        return finish(super().__call__(block), self.job)
+    def __call__(self, block: Block) -> pa.Table:
+        return finish(super().__call__(block), self.job).to_block()
 
 
-class Finish:
-    def __init__(self, job: Job) -> None:
-        self.job = job
+def finish(block: Block, job: Job, weights_version: int = 0) -> ShardCounts:
+    """Select, write the shard's files and return its counts; a full disk is reported in them, not raised."""
+    work, options = Work.of(block), job.options
+    node = ray.util.get_node_ip_address()
+    clock = time.process_time()
+    p = None
+    if work.pool:
+        p = stages.original_probabilities(block, "teacher" if job.teacher else "probabilities", len(options.labels))
+    selected = block
+    if not work.pool or job.pool_rewrites:
+        selected = stages.select(block, _selector(options, job.storage.url), options, work.round_)
+    seconds = {stage: block[f"seconds_{stage}"][0].as_py() for stage in ("read", "generate", "score")}
+    seconds["select"] = time.process_time() - clock
+    clock = time.process_time()
 
-    def __call__(self, block: pa.Table) -> dict[str, list[Any]]:
-        return finish(block, self.job)
+    def file(folder: str) -> str:
+        return job.file(folder, work)
 
-
-def finish(block: pa.Table, job: Job, weights_version: int = 0) -> dict[str, list[Any]]:
-    """Select, write the shard's files, and return its counts; a full disk is reported, not raised."""
     try:
-        counts = _finish(block, Work.of(block), job, weights_version)
+        if p is not None and job.labelling:
+            counts = write_labelled(block, p, options.labels, job.storage, file)
+        elif p is not None:
+            counts = write_pool(selected, p, job.storage, file)
+        else:
+            counts = write(
+                selected, job.origin(work, weights_version), options.m, job.storage, file, candidates=job.candidates,
+                originals=job.with_originals,
+            )  # fmt: skip
+    except TakenOver as error:
+        return ShardCounts(error=str(error), taken_over=True)
     except OSError as error:
         if (reason := refusal(error)) is None:
             raise
-        node = ray.util.get_node_ip_address()
-        counts = {"error": f"cannot write to {job.storage.location} on the node {node}: {reason}"}
-    return {"counts": [json.dumps(counts)]}
+        return ShardCounts(error=f"cannot write to {job.storage.location} on the node {node}: {reason}")
+    seconds["write"] = time.process_time() - clock
+    return ShardCounts(**vars(counts) | {"seconds": seconds, "node": node})
 
 
-def _finish(block: pa.Table, work: Work, job: Job, weights_version: int) -> dict[str, Any]:
-    from epida_ray.select import ScoredBatch, needs_perplexity, parse
-
-    clock = time.process_time()
-    candidates, operations = _column(block, "candidates"), _column(block, "operations")
-    offsets = candidates.offsets.to_numpy()
-    counts = np.diff(offsets)
-    scored = np.flatnonzero(counts)
-    classes = len(job.labels)
-    ids = _column(block, "sample_id")
-    reads_texts = needs_perplexity(job.select)
-
-    flat_p = _column(block, "probabilities").flatten().to_numpy(zero_copy_only=False).reshape(-1, classes)
-    starts = np.concatenate(([0], np.cumsum(counts[scored] + 1)))[:-1]
-    is_original = np.zeros(len(flat_p), dtype=bool)
-    is_original[starts] = True
-    owner = np.repeat(scored, counts[scored])
-    batch = ScoredBatch(
-        probabilities=flat_p[~is_original],
-        offsets=np.concatenate(([0], np.cumsum(counts[scored]))),
-        originals=flat_p[starts],
-        labels=_column(block, "label").to_numpy()[scored],
-        texts=candidates.flatten().to_pylist() if reads_texts else None,
-        original_texts=_column(block, "text").take(pa.array(scored)).to_pylist() if reads_texts else None,
-        seeds=np.array(
-            sample_seeds(job.seed, work.round_, ids.take(pa.array(scored)).to_pylist(), "select", 0), dtype=np.uint64
-        ),
-    )
-    selector = parse(
-        job.select, combine=job.combine, alpha=job.alpha, normalize=job.normalize,
-        perplexity=_language_model(job.storage.url) if reads_texts else None,
-    )  # fmt: skip
-    selection = selector.select(batch, job.m)
-    kept, rank = selection.kept, selection.rank
-    kept_counts = np.bincount(owner[kept], minlength=len(block))
-    select_seconds = time.process_time() - clock
-
-    clock = time.process_time()
-    stage, reason = block["stage"].to_pylist(), block["reason"].to_pylist()
-    for i in np.flatnonzero(kept_counts == 0).tolist():
-        if reason[i] is None:
-            if counts[i]:
-                stage[i], reason[i] = "score", "the classifier's probabilities are not finite"
-            else:
-                stage[i], reason[i] = "generate", "no candidate that differs from the text could be made"
-    rejected = [i for i, r in enumerate(reason) if r is not None]
-    short = np.flatnonzero((kept_counts > 0) & (kept_counts < job.m))
-    label_values = _label_values(job.labels, job.plan.label_type)
-    block_labels = _column(block, "label").to_numpy()
-
-    def rows(sample: np.ndarray, texts: pa.Array, made_by: pa.Array, generator: str, n: int) -> dict[str, Any]:
-        where = pa.array(sample)
-        return {
-            "sample_id": ids.take(where),
-            "text": texts.cast(pa.string()),
-            "label": label_values.take(pa.array(block_labels[sample])),
-            "source_text": _column(block, "text").take(where),
-            "generator": pa.repeat(generator, n),
-            "operation": made_by,
-        }
-
-    def scores(s_div: np.ndarray, s_qua: np.ndarray, s_tot: np.ndarray) -> dict[str, Any]:
-        return {"s_div": pa.array(s_div), "s_qua": pa.array(s_qua), "s_tot": pa.array(s_tot)}
-
-    if job.candidates:
-        chosen = np.zeros(len(owner), dtype=bool)
-        chosen[kept] = True
-        table = pa.table(
-            rows(owner, candidates.flatten(), operations.flatten(), job.generator, len(owner))
-            | scores(selection.s_div, selection.s_qua, selection.s_tot)
-            | {"kept": pa.array(chosen), "weights_version": _constant(weights_version, len(owner))}
-        )
-        job.storage.write_table(job.file("candidates", work), table)
-    if len(short):
-        table = pa.table(
-            {
-                "sample_id": ids.take(pa.array(short)),
-                "candidates": counts[short],
-                "kept": kept_counts[short],
-                "asked": _constant(job.m, len(short)),
-            }
-        )
-        job.storage.write_table(job.file("short", work), table)
-    if rejected:
-        write_rejected(
-            job.storage,
-            job.file("rejected", work),
-            [(ids[i].as_py(), stage[i], reason[i], block["text"][i].as_py() or "") for i in rejected],
-        )
-    flat_index = pa.array(kept)
-    columns = rows(
-        owner[kept],
-        candidates.flatten().take(flat_index),
-        operations.flatten().take(flat_index),
-        job.generator,
-        len(kept),
-    )
-    columns |= {"round": _constant(work.round_, len(kept)), "rank": pa.array(rank.astype(np.int32))}
-    columns |= scores(selection.s_div[kept], selection.s_qua[kept], selection.s_tot[kept])
-    columns |= {"weights_version": _constant(weights_version, len(kept)), "run_id": pa.repeat(job.run_id, len(kept))}
-    table = pa.table(columns)
-    if job.with_originals:
-        table = pa.concat_tables([_originals(block, work, job, label_values, rejected), table])
-    result = {
-        "rows": len(block),
-        "candidates": len(owner),
-        "kept": len(kept),
-        "rejected": len(rejected),
-        "short": len(short),
-        "reasons": dict(Counter(_general(reason[i]) for i in rejected)),
-        "s_div": float(selection.s_div[kept].sum()),
-        "s_qua": float(selection.s_qua[kept].sum()),
-        "flips": int((batch.probabilities[kept].argmax(axis=1) != block_labels[owner[kept]]).sum()),
-    }
-    table = table.replace_schema_metadata({COUNTS_KEY: json.dumps(result)})
-    job.storage.write_table(job.file("augmented", work), table)
-    seconds = {stage_: block[f"seconds_{stage_}"][0].as_py() for stage_ in ("read", "generate", "score")}
-    seconds |= {"select": select_seconds, "write": time.process_time() - clock}
-    return result | {"seconds": seconds, "node": ray.util.get_node_ip_address()}
-
-
-def prepare_language_model(storage: Storage, texts: Iterable[str]) -> None:
-    """Estimate the n-gram model of the training texts and put it into the run's directory, once."""
-    from epida_ray.select.perplexity import LanguageModel
-
-    if not storage.exists(f"{LANGUAGE_MODEL}/model.arpa"):
-        with tempfile.TemporaryDirectory(prefix="epida-") as folder:
-            LanguageModel.estimate(texts, keep=Path(folder) / "model.arpa")
-            storage.upload(Path(folder), LANGUAGE_MODEL)
+def _selector(options: RoundOptions, location: str) -> Any:
+    return options.make_selector(_language_model(location) if needs_perplexity(options.select) else None)
 
 
 @functools.lru_cache(maxsize=1)
-def _language_model(location: str) -> LanguageModel:
-    from epida_ray.select.perplexity import LanguageModel
-
-    with Storage(location).local(LANGUAGE_MODEL) as folder:
-        return LanguageModel(folder / "model.arpa")
-
-
-def _originals(block: pa.Table, work: Work, job: Job, label_values: pa.Array, rejected: list[int]) -> pa.Table:
-    """The samples themselves, as rows of `augmented/`: rank 0, no scores."""
-    sample = np.setdiff1d(np.arange(len(block)), rejected)
-    n, where = len(sample), pa.array(sample)
-    texts = _column(block, "text").take(where)
-    nothing = pa.nulls(n, pa.float64())
-    return pa.table(
-        {
-            "sample_id": _column(block, "sample_id").take(where),
-            "text": texts,
-            "label": label_values.take(pa.array(_column(block, "label").to_numpy()[sample])),
-            "source_text": texts,
-            "generator": pa.repeat("original", n),
-            "operation": pa.repeat("original", n),
-            "round": _constant(work.round_, n),
-            "rank": _constant(0, n),
-            "s_div": nothing,
-            "s_qua": nothing,
-            "s_tot": nothing,
-            "weights_version": _constant(0, n),
-            "run_id": pa.repeat(job.run_id, n),
-        }
-    )
-
-
-def write_rejected(storage: Storage, name: str, rows: list[tuple[str, str, str, str]]) -> None:
-    """(sample id, stage, reason, text) of rows that were set aside; of the text the first 200 characters."""
-    ids, stages, reasons, texts = zip(*rows, strict=True)
-    table = pa.table(
-        {
-            "sample_id": pa.array(ids, pa.string()),
-            "stage": pa.array(stages, pa.string()),
-            "reason": pa.array(reasons, pa.string()),
-            "text": pa.array([t[:200] for t in texts], pa.string()),
-        }
-    )
-    storage.write_table(name, table)
+def _language_model(location: str) -> Any:
+    return load_language_model(Storage(location))
 
 
 def data_context() -> ray.data.DataContext:
-    """Ray Data's settings here: a shard stays one block, no actor is ended for being idle, our own progress."""
+    """Return the settings that runs depend on, whatever the caller's own are."""
     silence_ray_data(logging.ERROR)
     context = ray.data.DataContext.get_current().copy()
     context.enable_progress_bars = False
-    context.target_max_block_size = None
+    context.target_max_block_size = None  # a shard stays one block
     context.raise_original_map_exception = True
-    # An actor that waits a moment for the stage before it is needed again, and costs seconds to start.
-    context.autoscaling_config = replace(context.autoscaling_config, actor_pool_util_downscaling_threshold=-1.0)
+    context.max_errored_blocks = 0  # a block that fails must never be left out
+    keep_idle_actors(context)
     return context
-
-
-def map_blocks(data: ray.data.Dataset, gpus: float) -> Any:
-    """`map_batches` that leaves blocks whole: with GPUs the public one insists on a batch size, and joins them."""
-    return data.map_batches_internal if gpus else data.map_batches
 
 
 def run_shards(
@@ -457,13 +273,13 @@ def run_shards(
     stall_timeout: float,
     generate: type = Generate,
     score: type = ScoreAndFinish,
-) -> Iterator[dict[str, Any]]:
-    """Work through `shards` in any order; yields each one's counts when its files are committed.
+) -> Iterator[ShardCounts]:
+    """Work through `shards` in any order; yield each one's counts when its files are committed.
 
     Without GPUs there are two stages, `generate` and `score`, of which the second also selects and writes.
     """
     context = data_context()
-    items = [Work(0, *shard)._asdict() for shard in shards]
+    items = [Work(0, *shard, pool=int(job.labelling))._asdict() for shard in shards]
 
     def stage(data: ray.data.Dataset, actor: type, size: int, cpus: float, gpus: float = 0.0) -> ray.data.Dataset:
         size = max(1, min(size, len(items)))
@@ -493,16 +309,14 @@ def run_shards(
             data = stage(data, score, pools.scorers, pools.scorer_cpus)
         batches = data.iter_batches(batch_size=None, prefetch_batches=0, batch_format="pyarrow")
     # Not one more than there are: the end of the stream comes when Ray Data has ended its actors, a second later.
-    results = (value for batch in bounded(iter(batches), stall_timeout) for value in batch["counts"].to_pylist())
-    for value in islice(results, len(items)):
-        counts = json.loads(value)
-        if "error" in counts:
-            raise RunError(counts["error"])
+    for block in islice(bounded(iter(batches), stall_timeout), len(items)):
+        counts = ShardCounts.from_block(block)
+        counts.check()
         yield counts
 
 
 def bounded(items: Iterator[Any], limit: float, what: str = "shard") -> Iterator[Any]:
-    """The same items, but waiting longer than `limit` seconds for one ends in an error that says so."""
+    """Yield the same items, but raise RunError after waiting longer than `limit` seconds for one."""
     end = object()
     results: queue.Queue[Any] = queue.Queue()
 
@@ -538,42 +352,10 @@ _ADVICE = re.compile(r"(?:\\n|\s)*Failed to (?:(?!Failed to ).)*? after \d+/\d+ 
 
 
 def cause(error: BaseException) -> str:
-    """The innermost reason of a Ray error, on one line; of a long one both ends, for a traceback has it at its end."""
+    """Return the innermost reason of a Ray error on one line; of a long one both ends, where tracebacks say most."""
     while (inner := getattr(error, "cause", None) or error.__cause__) is not None:
         error = inner
     text = " ".join(_ADVICE.sub("", str(error)).split())
     if len(text) > 400:
         text = f"{text[:200]} … {text[-200:]}"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def _tag(table: pa.Table, work: Work, **seconds: float) -> pa.Table:
-    for name, value in zip(Work._fields, work, strict=True):
-        table = table.append_column(name, pa.array(np.full(len(table), value)))
-    for name, spent in seconds.items():
-        table = table.append_column(f"seconds_{name}", pa.array(np.full(len(table), spent)))
-    return table
-
-
-def _column(table: pa.Table, name: str) -> pa.Array:
-    column = table[name].combine_chunks()
-    return column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-
-
-def _constant(value: int, n: int) -> pa.Array:
-    return pa.array(np.full(n, value, dtype=np.int32))
-
-
-def _label_values(labels: tuple[str, ...], label_type: str) -> pa.Array:
-    """The labels as the output has them: of the input's type, or strings where one of them is of another type."""
-    values = pa.array(labels, pa.string())
-    try:
-        typed = values.cast(label_type)
-    except pa.ArrowInvalid:
-        return values
-    return typed if typed.cast(pa.string()).equals(values) else values
-
-
-def _general(reason: str) -> str:
-    """A reason without what it quotes, which differs from row to row, for counting."""
-    return re.sub(r"""(?<!\w)(['"])(?:\\.|[^\\])*?\1(?!\w)""", "…", reason)

@@ -5,78 +5,83 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import ray
 import ray.data
 
 from epida_ray.core.errors import RunError
+from epida_ray.method.transport import RoundClock, WeightTransport, version_for
+from epida_ray.runs.counts import ShardCounts
 from epida_ray.stream.cluster import Pools
-from epida_ray.stream.pipeline import Generate, Job, Score, Work, bounded, cause, data_context, finish, map_blocks
-from epida_ray.stream.weights import StoreTransfer
+from epida_ray.stream.compat import block_references, map_blocks
+from epida_ray.stream.pipeline import Generate, Job, Score, Work, bounded, cause, data_context, finish
 
 AHEAD = 2
 """Rounds that generation may run ahead of training; more would take the cores that training needs."""
 
 
-def version_for(round_: int, staleness: int) -> int:
-    """The weights that judge a round: version 1 is the pre-trained one, version r + 1 is that after round r."""
-    return max(1, round_ - staleness)
-
-
 class GenerateAhead(Generate):
-    """Waits until its round is near enough; a generator that attacks the classifier waits for the round's weights."""
+    """Wait until the round is near enough; a generator that attacks the classifier waits for the round's weights."""
 
-    def __init__(self, job: Job, transfer: StoreTransfer, limit: float) -> None:
+    def __init__(self, job: Job, transport: WeightTransport, clock: RoundClock, limit: float) -> None:
         super().__init__(job)
-        self.transfer, self.limit = transfer, limit
+        self.transport, self.clock, self.limit = transport, clock, limit
         self.version = 0
 
     def __call__(self, block: pa.Table) -> pa.Table:
         round_ = Work.of(block).round_
         if self.classifier is None:
-            self.transfer.wait_for_round(round_ - AHEAD, self.limit)
-        elif self.version != (version := version_for(round_, self.transfer.staleness)):
-            self.classifier.load_state(self.transfer.fetch(version, self.limit))  # type: ignore[attr-defined]
+            self.clock.wait(round_ - AHEAD, self.limit)
+        elif self.version != (version := version_for(round_, self.transport.staleness)):
+            self.classifier.load_state(self.transport.fetch(version, self.limit))  # type: ignore[attr-defined]
             self.version = version
         made = super().__call__(block)
         return made.append_column("generator_pid", pa.array([os.getpid()] * len(made)))
 
 
-class Scorer:
-    """Holds the classifier, loads the weights it is told to, judges a shard and writes what is kept."""
+class Judged(NamedTuple):
+    """A scorer's answer for one shard."""
 
-    def __init__(self, job: Job, transfer: StoreTransfer, limit: float) -> None:
+    counts: ShardCounts
+    scorer_pid: int
+    generator_pid: int
+    load_seconds: float
+    busy_seconds: float
+
+
+class Scorer:
+    """Hold the classifier, load the weights it is told to, judge a shard and write what is kept."""
+
+    def __init__(self, job: Job, transport: WeightTransport, limit: float) -> None:
         self.score = Score(job)
-        self.job, self.transfer, self.limit = job, transfer, limit
+        self.job, self.transport, self.limit = job, transport, limit
         self.version = 0
 
-    def judge(self, block: pa.Table, work: Work, version: int) -> dict[str, Any]:
+    def judge(self, block: pa.Table, work: Work, version: int) -> Judged:
         if Work.of(block) != work:
             raise RunError(f"a block of {Work.of(block)} came where {work} was expected")
         began = time.perf_counter()
         if self.version != version:
-            self.score.classifier.load_state(self.transfer.fetch(version, self.limit))  # type: ignore[attr-defined]
+            self.score.classifier.load_state(self.transport.fetch(version, self.limit))  # type: ignore[attr-defined]
             self.version = version
         loaded = time.perf_counter()
-        counts = finish(self.score(block), self.job, version)["counts"][0]
-        ended = time.perf_counter()
+        counts = finish(self.score(block), self.job, version)
         generator = block["generator_pid"][0].as_py()
-        times = {"load": loaded - began, "busy": ended - loaded}
-        return times | {"counts": counts, "pid": os.getpid(), "generator_pid": generator}
+        return Judged(counts, os.getpid(), generator, loaded - began, time.perf_counter() - loaded)
 
 
 class Scorers:
     """The scorer actors. A killed one is restarted by Ray and does its shard again."""
 
-    def __init__(self, job: Job, transfer: StoreTransfer, pools: Pools, limit: float) -> None:
+    def __init__(self, job: Job, transport: WeightTransport, pools: Pools, limit: float) -> None:
         make_actor: Any = ray.remote(
             num_cpus=pools.scorer_cpus, num_gpus=pools.scorer_gpus, max_restarts=-1, max_task_retries=-1
         )
         self.limit = limit
         actor = make_actor(Scorer)
-        self.actors = [actor.remote(job, transfer, limit) for _ in range(pools.scorers)]
+        self.actors = [actor.remote(job, transport, limit) for _ in range(pools.scorers)]
 
     def __enter__(self) -> Scorers:
         return self
@@ -85,8 +90,8 @@ class Scorers:
         for actor in self.actors:
             ray.kill(actor)
 
-    def judge(self, blocks: Iterator[tuple[Work, Any]], version: int) -> Iterator[dict[str, Any]]:
-        """Results in any order; each actor has at most two shards waiting, so that nothing piles up."""
+    def judge(self, blocks: Iterator[tuple[Work, Any]], version: int) -> Iterator[Judged]:
+        """Yield results in any order; each actor has at most two shards waiting, so that nothing piles up."""
         waiting: dict[Any, int] = {}
         load = [0] * len(self.actors)
         for work, block in blocks:
@@ -98,7 +103,7 @@ class Scorers:
         while waiting:
             yield self._next(waiting, load)
 
-    def _next(self, waiting: dict[Any, int], load: list[int]) -> dict[str, Any]:
+    def _next(self, waiting: dict[Any, int], load: list[int]) -> Judged:
         ready, _ = ray.wait(list(waiting), timeout=self.limit)
         if not ready:
             silent = ", ".join(str(number + 1) for number in sorted(set(waiting.values())))
@@ -108,7 +113,8 @@ class Scorers:
             )
         load[waiting.pop(ready[0])] -= 1
         try:
-            return ray.get(ready[0], timeout=60)
+            answer: Judged = ray.get(ready[0], timeout=60)
+            return answer
         except ray.exceptions.RayError as error:
             raise RunError(f"a scorer failed: {cause(error)}") from error
 
@@ -116,8 +122,10 @@ class Scorers:
 class Candidates:
     """One Ray Data execution that generates for all rounds, in order, ahead of its use."""
 
-    def __init__(self, job: Job, transfer: StoreTransfer, pools: Pools, rounds: range, limit: float) -> None:
-        self.work = [Work(r, *shard) for r in rounds for shard in job.plan.shards()]
+    def __init__(
+        self, job: Job, transport: WeightTransport, clock: RoundClock, pools: Pools, work: list[Work], limit: float
+    ) -> None:
+        self.work = work
         context = data_context()
         context.execution_options.preserve_order = True
         size = max(1, min(pools.generators, len(self.work)))
@@ -126,18 +134,18 @@ class Candidates:
             source = ray.data.from_items(items, override_num_blocks=len(items))
             data = map_blocks(source, pools.generator_gpus)(
                 GenerateAhead,
-                fn_constructor_args=(job, transfer, limit),
+                fn_constructor_args=(job, transport, clock, limit),
                 batch_format="pyarrow",
                 batch_size=None,
                 compute=ray.data.ActorPoolStrategy(min_size=1, max_size=size, initial_size=size),
                 num_cpus=pools.generator_cpus,
                 num_gpus=pools.generator_gpus or None,
             )
-            self._blocks = zip(self.work, bounded(_block_references(data), limit, "round's candidates"), strict=True)
+            self._blocks = zip(self.work, bounded(block_references(data), limit, "round's candidates"), strict=True)
         self.waited = 0.0
 
     def of_round(self, round_: int, shards: int) -> Iterator[tuple[Work, Any]]:
-        """(work, reference to the block) of each shard of the round, which must be the next one."""
+        """Yield (work, reference to the block) of each shard of the round, which must be the next one."""
         self.waited = 0.0
         for _ in range(shards):
             began = time.perf_counter()
@@ -146,10 +154,3 @@ class Candidates:
             if work.round_ != round_:
                 raise RunError(f"candidates of round {work.round_} came where round {round_} was expected")
             yield work, block
-
-
-def _block_references(data: ray.data.Dataset) -> Iterator[Any]:
-    """The one place that uses this developer API: blocks as they are finished, without fetching them."""
-    for bundle in data.iter_internal_ref_bundles():
-        for entry in bundle.blocks:
-            yield entry.ref

@@ -1,18 +1,16 @@
-"""How new weights get from training to the scorers.
-
-The loop knows only `WeightTransfer`; another transport is another class with these methods.
-"""
+"""The weights, the round and the count of steps in one actor: `WeightTransport` and `RoundClock` on Ray."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from typing import Any, Protocol
+from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import ray
 
 from epida_ray.core.errors import RunError
+from epida_ray.core.steps import Patience
 from epida_ray.data.storage import Storage
 from epida_ray.runs import checkpoint
 
@@ -20,22 +18,13 @@ POLL = 2.0
 """Seconds that one call to the store waits; callers ask again until their own limit."""
 
 
-class WeightTransfer(Protocol):
-    """Versions of the weights, each a whole; they grow by one with every publish."""
-
-    def publish(self, version: int, weights: dict[str, np.ndarray]) -> None: ...
-
-    def fetch(self, version: int, limit: float) -> dict[str, np.ndarray]:
-        """These weights, or a RunError after `limit` seconds that says who was waited for."""
-        ...
-
-
 class _Store:
-    """Owns the published weights. All it knows can be had from the run's directory, so it may die and come back."""
+    """Owns the published weights. The run's directory has all that it knows, so it may die and come back."""
 
     def __init__(self, storage: Storage) -> None:
         self.versions: dict[int, Any] = {}
         self.round = 0
+        self.steps = 0
         self.changed = asyncio.Condition()
         found, _ = checkpoint.load(storage)
         if found is not None:
@@ -49,6 +38,7 @@ class _Store:
             del self.versions[old]
 
     async def publish(self, version: int, data: bytes, staleness: int) -> None:
+        self.steps += 1
         async with self.changed:
             self._keep(version, data, staleness)
             self.changed.notify_all()
@@ -58,17 +48,24 @@ class _Store:
         return version in self.versions
 
     async def get(self, version: int) -> list[Any]:
-        """[a reference to the weights], or [] when they are not there after a while."""
+        """Return [a reference to the weights], or [] when they are not there after a while."""
         await self._until(lambda: version in self.versions)
         return [self.versions[version]] if version in self.versions else []
 
     async def start_round(self, round_: int) -> None:
+        self.steps += 1
         async with self.changed:
             self.round = max(self.round, round_)
             self.changed.notify_all()
 
+    async def step(self) -> None:
+        self.steps += 1
+
+    async def count(self, _: int) -> int:
+        return self.steps
+
     async def reached(self, round_: int) -> bool:
-        """Whether the loop has got to this round, after waiting a while for it."""
+        """Return whether the loop has reached this round, after waiting a while for it."""
         await self._until(lambda: self.round >= round_)
         return self.round >= round_
 
@@ -80,44 +77,68 @@ class _Store:
                 return
 
 
-class StoreTransfer:
-    """`WeightTransfer` through an actor: by value to the store, by reference from there, one message a version."""
+class StoreTransport:
+    """Carry weights through an actor: by value to the store, by reference from there, one message per version."""
 
     def __init__(self, store: Any, staleness: int) -> None:
-        self.store, self.staleness = store, staleness
+        self._store, self.staleness = store, staleness
 
     def publish(self, version: int, weights: dict[str, np.ndarray]) -> None:
-        ray.get(self.store.publish.remote(version, checkpoint.pack(weights), self.staleness), timeout=300)
+        ray.get(self._store.publish.remote(version, checkpoint.pack(weights), self.staleness), timeout=300)
+
+    def is_published(self, version: int) -> bool:
+        return bool(_ask(self._store.has, version))
 
     def fetch(self, version: int, limit: float) -> dict[str, np.ndarray]:
-        deadline = time.monotonic() + limit
+        patience = Patience(limit, self.steps)
         while True:
-            try:
-                found = ray.get(self.store.get.remote(version), timeout=POLL + 60)
-                if found:
+            with suppress(ray.exceptions.ObjectLostError, ray.exceptions.GetTimeoutError):
+                if found := _ask(self._store.get, version):
                     return checkpoint.unpack(ray.get(found[0], timeout=300))
-            except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError, ray.exceptions.GetTimeoutError):
-                pass  # the store died, and its objects with it; it comes back with what the checkpoint holds
-            if time.monotonic() > deadline:
-                raise RunError(f"version {version} of the weights was not published within {limit:.0f} s")
+            if patience.over():
+                raise RunError(
+                    f"version {version} of the weights was not published, and for {limit:.0f} s nobody made a step; "
+                    "--stall-timeout sets the limit"
+                )
 
-    def start_round(self, round_: int) -> None:
-        self.store.start_round.remote(round_)
+    def step(self) -> None:
+        self._store.step.remote()
 
-    def wait_for_round(self, round_: int, limit: float) -> None:
-        deadline = time.monotonic() + limit
-        while True:
-            try:
-                if ray.get(self.store.reached.remote(round_), timeout=POLL + 60):
-                    return
-            except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
-                pass
-            if time.monotonic() > deadline:
-                raise RunError(f"the loop did not reach round {round_} within {limit:.0f} s")
+    def steps(self) -> int | None:
+        count: int | None = _ask(self._store.count, 0)
+        return count
 
 
-def start_store(storage: Storage, staleness: int) -> StoreTransfer:
-    """The store as an actor that takes no CPU and is restarted for ever."""
+class StoreClock:
+    """Tell the round through the same actor."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def start(self, round_: int) -> None:
+        self._store.start_round.remote(round_)
+
+    def wait(self, round_: int, limit: float) -> None:
+        patience = Patience(limit, lambda: _ask(self._store.count, 0))
+        while not _ask(self._store.reached, round_):
+            if patience.over():
+                raise RunError(
+                    f"training did not reach round {round_}, and for {limit:.0f} s nobody made a step; "
+                    "--stall-timeout sets the limit"
+                )
+
+
+def _ask(method: Any, argument: int) -> Any:
+    """Return the store's answer, or None when it died; it comes back with what the checkpoint holds."""
+    try:
+        return ray.get(method.remote(argument), timeout=POLL + 60)
+    except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
+        return None
+
+
+def start_store(storage: Storage, staleness: int) -> tuple[StoreTransport, StoreClock]:
+    """Start the store as an actor that takes no CPU and is restarted for ever."""
     remote: Any = ray.remote
     make_actor = remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=1000)
-    return StoreTransfer(make_actor(_Store).remote(storage), staleness)
+    store = make_actor(_Store).remote(storage)
+    return StoreTransport(store, staleness), StoreClock(store)

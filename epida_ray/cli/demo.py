@@ -1,0 +1,21 @@
+"""`epida demo`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+EXAMPLE = "epida demo --output my-demo"
+
+
+def command(
+    output: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="Directory to write to.")] = "epida-demo",
+) -> None:
+    """See the whole method on a bundled corpus, in about a minute.
+
+    Augments 70 labelled support requests, trains with and without the rewrites, and compares the results.
+    """
+    from epida_ray.experiments.demo import run_demo
+
+    run_demo(output)

@@ -1,0 +1,43 @@
+"""`epida status`."""
+
+from __future__ import annotations
+
+import typer
+
+from epida_ray.cli.options import RUN_DIR
+from epida_ray.core.progress import MESSAGE, best_round, printable
+
+EXAMPLE = "epida status run"
+
+
+def command(directory: RUN_DIR) -> None:
+    """Show the progress or the result of a run."""
+    from epida_ray.data.storage import Storage
+    from epida_ray.runs.manifest import read_manifest
+    from epida_ray.stream.augment import summary
+
+    manifest = read_manifest(Storage(directory))
+    state = manifest.observed_status()
+    lines = [f"{manifest.kind}: {state}"]
+    if state != manifest.status:
+        lines[0] += " before it was finished; run the same command again to resume it"
+    lines.append(f"started: {manifest.started}")
+    if manifest.problem:
+        lines.append(f"refused: {manifest.problem}")
+    if manifest.failure and state == "failed":
+        lines.append(f"failed: {manifest.failure}")
+    if manifest.kind == "train":
+        rounds = max(0, manifest.rounds_done - 1)  # the first is pre-training
+        lines.append(f"rounds: {rounds:,} of {manifest.request['rounds']:,} done")
+        if best := manifest.best:
+            lines.append(best_round(best.round, best.macro_f1))
+        if test := manifest.test:
+            lines.append(
+                f"test: accuracy {test['accuracy']:.4f}, macro-F1 {test['macro_f1']:.4f} on {test['rows']:,} rows"
+            )
+    elif manifest.shards:
+        lines.append(f"shards: {manifest.done.shards:,} of {manifest.shards:,} done")
+    if manifest.done.rows:
+        lines += summary(manifest)
+    for line in lines:
+        typer.echo(printable(line, MESSAGE))

@@ -1,0 +1,54 @@
+"""`epida tune`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from epida_ray.cli.options import QUIET, default, shared
+from epida_ray.core.progress import Reporter
+
+EXAMPLE = "epida tune train.csv --output tuned --trials 60"
+
+
+def command(
+    train: Annotated[str, typer.Argument(metavar="TRAIN", help="Labelled texts: a file, directory, pattern or URL.")],
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="DIR", help="Directory for everything the search writes.")
+    ],
+    test: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Labelled file that the search never sees. Without it, a part of TRAIN."),
+    ] = None,
+    space: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="YAML file with the values to search. Without it, a policy for the CNN."),
+    ] = None,
+    trials: Annotated[int, typer.Option(metavar="N", min=1, help="Number of points of the space to try.")] = 60,
+    folds: Annotated[int, typer.Option(metavar="N", min=2, help="Folds of the cross-validation.")] = 3,
+    text_column: Annotated[str, shared("text_column")] = default("text_column"),
+    label_column: Annotated[str, shared("label_column")] = default("label_column"),
+    encoding: Annotated[str, shared("encoding")] = default("encoding"),
+    delimiter: Annotated[str | None, shared("delimiter")] = None,
+    seed: Annotated[int, shared("seed")] = default("seed"),
+    address: Annotated[str | None, shared("address")] = None,
+    quiet: QUIET = False,
+) -> None:
+    """Search for better training options with Ray Tune.
+
+    Ray Tune tries points of a space by cross-validation; the best is then measured on rows that the search never saw,
+    and the output says how much of its gain is real. If the search is interrupted, the same command resumes it.
+    """
+    from epida_ray.experiments.tune import BEST, TuneOptions, tune
+
+    options = TuneOptions(
+        train, output, test, space, trials, folds, text_column, label_column, encoding, delimiter, seed, address
+    )
+    found = tune(options, Reporter(quiet), quiet)
+    typer.echo(
+        f"macro-F1 over the folds: {found.validated:.3f}, without rewrites {found.baseline:.3f}; on "
+        f"{found.outer_rows:,} other rows: {found.outer:.3f}, without rewrites {found.outer_baseline:.3f}"
+    )
+    typer.echo(found.summary)
+    typer.echo(f"to train with what was found: epida train {train} --config {output}/{BEST} --output model")

@@ -1,0 +1,93 @@
+"""Rows of a run's output files for the report: an even share of every file, in whole samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from epida_ray.data.storage import Storage
+
+
+def read_rows(
+    storage: Storage, folder: str, limit: int, *, whole_samples: bool = False, kept_only: bool = False
+) -> pa.Table | None:
+    """Return up to `limit` rows of a folder's files, from the start of each and as evenly as their sizes allow.
+
+    `whole_samples` drops the last sample of a file that is not read to its end, because rows of it are missing.
+    `kept_only` drops originals, which have no rank and stand before the others.
+    """
+    paths = _files(storage, folder)
+    if not paths:
+        return None
+    with_rows = [(path, _row_count(storage, path)) for path in paths]
+    share = even_share([n for _, n in with_rows], limit)
+    tables = []
+    for (path, rows), take in zip(with_rows, share, strict=True):
+        if not take:
+            continue
+        with storage.filesystem.open_input_file(path) as file:
+            parts, got = [], 0
+            for batch in pq.ParquetFile(file).iter_batches(batch_size=min(rows, take, 16_384)):
+                if kept_only:
+                    batch = batch.filter(pa.array(batch["rank"].to_numpy() > 0))
+                parts.append(batch)
+                got += len(batch)
+                if got >= take:
+                    break
+            table = pa.Table.from_batches(parts).slice(0, take)
+            if whole_samples and take < rows:
+                *_, (cut, _) = sample_ranges(table)
+                table = table.slice(0, cut or take)  # a share smaller than one sample is used as it is
+        tables.append(table.replace_schema_metadata(None))
+    return pa.concat_tables(tables, promote_options="permissive") if tables else None
+
+
+def _files(storage: Storage, folder: str) -> list[str]:
+    selector = pafs.FileSelector(storage.path(folder), recursive=True, allow_not_found=True)
+    infos = storage.filesystem.get_file_info(selector)
+    return sorted(i.path for i in infos if i.path.endswith(".parquet") and not i.base_name.startswith("."))
+
+
+def _row_count(storage: Storage, path: str) -> int:
+    with storage.filesystem.open_input_file(path) as file:
+        return int(pq.ParquetFile(file).metadata.num_rows)
+
+
+def even_share(sizes: Sequence[int], limit: int) -> list[int]:
+    """Return how many rows to take of each file, `limit` in all."""
+    share, left = [0] * len(sizes), limit
+    for waiting, i in enumerate(sorted(range(len(sizes)), key=lambda i: sizes[i])):
+        share[i] = min(sizes[i], left // (len(sizes) - waiting))
+        left -= share[i]
+    return share
+
+
+def codes(column: pa.ChunkedArray) -> tuple[list[str], list[int]]:
+    """Return the distinct values and, for every row, the position of its value among them."""
+    found: dict[str, int] = {}
+    numbers = [found.setdefault("" if v is None else str(v), len(found)) for v in column.to_pylist()]
+    return list(found), numbers
+
+
+def rounded(column: pa.ChunkedArray) -> list[float]:
+    return np.nan_to_num(column.cast(pa.float64()).to_numpy(), posinf=0.0, neginf=0.0).round(4).tolist()
+
+
+def spread(size: int, count: int) -> list[int]:
+    """Return at most `count` of the numbers below `size`, evenly spread."""
+    step = max(1.0, size / count)
+    return [int(i * step) for i in range(min(size, count))]
+
+
+def sample_ranges(table: pa.Table) -> Iterator[tuple[int, int]]:
+    """Yield the rows [start, end) of each sample; the rows of a sample stand together."""
+    _, numbers = codes(table["sample_id"])
+    start = 0
+    for i in range(1, len(numbers) + 1):
+        if i == len(numbers) or numbers[i] != numbers[start]:
+            yield start, i
+            start = i

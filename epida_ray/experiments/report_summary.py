@@ -1,0 +1,120 @@
+"""The top of the report: what was done, what came out and what to do next, in a sentence each."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from epida_ray.runs.manifest import Manifest
+
+FEW = 0.05
+"""A share of rejected rows that is worth a look."""
+WEAK = 0.2
+"""A class whose F1 is so far below the macro-F1 is named."""
+
+
+def summary(manifest: Manifest, rounds: list[dict[str, float]]) -> list[str]:
+    """Return three sentences."""
+    return [_done(manifest), _outcome(manifest, rounds), _next(manifest, rounds)]
+
+
+def input_name(manifest: Manifest) -> str:
+    """Return the path of the input; the request itself has only its digest."""
+    return str(manifest.execution.get("input") or "tables in memory")
+
+
+def _done(manifest: Manifest) -> str:
+    request, done = manifest.request, manifest.done
+    state = manifest.observed_status()
+    ended = "" if state == "finished" else f" The run is {state}."
+    by = f" with {manifest.classifier}" if manifest.classifier else ""
+    if manifest.kind == "train":
+        rows = f"{manifest.prepared.train:,} texts" if manifest.prepared else "the texts"
+        generator = request.get("generator")
+        how = "on the originals alone" if generator == "none" else f"with {generator} rewrites"
+        pool = " and unlabelled texts" if manifest.execution.get("unlabelled") else ""
+        rounds = max(0, manifest.rounds_done - 1)
+        return (
+            f"A classifier for {len(manifest.labels)} classes was trained on {rows} of {input_name(manifest)}{by}, "
+            f"{how}{pool}, in {rounds:,} rounds.{ended}"
+        )
+    if manifest.kind == "augment":
+        return f"{done.rows:,} texts of {input_name(manifest)} were rewritten with {request.get('generator')}.{ended}"
+    if manifest.kind == "label":
+        return f"{done.rows:,} texts of {input_name(manifest)} were labelled{by}.{ended}"
+    title = manifest.experiment["title"] if manifest.experiment else "An experiment"
+    return f"{title}: {manifest.experiment['trials'] if manifest.experiment else 0:,} trials were run.{ended}"
+
+
+def _outcome(manifest: Manifest, rounds: list[dict[str, float]]) -> str:
+    done = manifest.done
+    if manifest.failure:
+        return f"It failed: {manifest.failure}"
+    if manifest.kind == "train":
+        best = manifest.best
+        if best is None:
+            return "There is no result yet."
+        gain = _gain(manifest, rounds)
+        if test := manifest.test:
+            return (
+                f"Test macro-F1 is {test['macro_f1']:.3f} (accuracy {test['accuracy']:.3f}, {test['rows']:,} rows); "
+                f"round {best.round} was the best on dev{gain}."
+            )
+        return f"Dev macro-F1 is {best.macro_f1:.3f} in round {best.round}, the best{gain}."
+    if manifest.kind == "reproduce":
+        return "The table below has the scores and their differences with confidence intervals."
+    each = f", {done.kept / done.rows:.1f} for each text" if done.rows else ""
+    rejected = f"; {done.rejected:,} rows were rejected" if done.rejected else "; no row was rejected"
+    what = "rewrites were kept" if manifest.kind == "augment" else "texts have a label"
+    return f"{done.kept:,} {what}{each if manifest.kind == 'augment' else ''}{rejected}."
+
+
+def _gain(manifest: Manifest, rounds: list[dict[str, float]]) -> str:
+    """Return how far the best round is ahead of round 0, the pre-training, and whether that can be chance."""
+    first = next((row.get("dev_macro_f1") for row in rounds if row.get("round") == 0), None)
+    best, prepared = manifest.best, manifest.prepared
+    if first is None or best is None or prepared is None or not best.round:
+        return ""
+    difference = best.macro_f1 - first
+    # the standard error of a share p of n rows is sqrt(p (1 - p) / n), and of a difference of two of them √2 times that
+    noise = 2 * math.sqrt(2 * first * (1 - first) / max(1, prepared.dev))
+    verdict = (
+        "more than chance explains" if difference > noise else f"{prepared.dev:,} dev rows cannot tell this from chance"
+    )
+    return f", {difference:+.3f} over round 0, which learned from the originals alone ({verdict})"
+
+
+def _next(manifest: Manifest, rounds: list[dict[str, float]]) -> str:
+    done, state = manifest.done, manifest.observed_status()
+    if state != "finished":
+        return "Next: let it finish; the same command resumes it."
+    total = done.rows + done.rejected
+    if total and done.rejected > FEW * total:
+        return f"Next: see why {done.rejected / total:.0%} of the rows were rejected, below."
+    if manifest.kind == "train":
+        if weakest := _weakest(manifest.test):
+            label, f1, support = weakest
+            return (
+                f"Next: the weakest class is {label} (F1 {f1:.2f}, {support:,} test rows); label more of it: "
+                "`epida label POOL --model DIR/model --for-review 100` lists texts worth labelling."
+            )
+        if manifest.test is None:
+            return "Next: measure the model on labelled texts that it has not seen: `epida evaluate DIR/model FILE`."
+        if manifest.best and not manifest.best.round and manifest.request.get("generator") != "none":
+            return "Next: the rewrites did not help on dev; try `--generator none`, or another generator."
+        return "Next: use the model: `epida predict DIR/model FILE -o OUT`, or `epida serve DIR/model`."
+    if manifest.kind == "augment":
+        return "Next: look through the examples, then train on DIR/augmented, or `epida export DIR kept.csv`."
+    if manifest.kind == "label":
+        return "Next: use DIR/labelled, or let a fast model learn it: `epida distil`."
+    return "Next: choose the method that is ahead by more than its interval; where none is, take the simplest."
+
+
+def _weakest(test: dict[str, Any] | None) -> tuple[str, float, int] | None:
+    """Return a class that is far worse than the mean, if there is one."""
+    classes = [(one["f1"], label, one["support"]) for label, one in (test or {}).get("per_class", {}).items()]
+    classes = [one for one in classes if one[2]]
+    if not classes or test is None:
+        return None
+    f1, label, support = min(classes)
+    return (label, f1, support) if f1 < test["macro_f1"] - WEAK else None

@@ -1,0 +1,121 @@
+"""A client of an OpenAI-compatible server that pays for no answer twice and stops at a budget.
+
+Every answer is a file in a folder, named by a digest of the request, so a run that was killed and resumed, and any
+other run with the same requests, reads what was paid for. Tokens are added up in a file beside the answers, which all
+processes of a machine share.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from epida_ray.core.cache import cache_dir
+from epida_ray.core.errors import RequestError
+from epida_ray.generate.endpoint import chat, chat_url
+
+SPENT = "tokens"
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+EXECUTION_ARGUMENTS = frozenset({"cache", "budget", "rate", "parallel"})
+"""Arguments that change what a run costs and how fast it is, but not its result."""
+
+
+class Client:
+    """Ask the server at `endpoint`.
+
+    `cache` is the folder of answers, by default one in the user's cache directory. `budget` is the number of tokens
+    that may be spent on answers in that folder. `rate` is the largest number of requests a minute, and `parallel` the
+    number of requests at a time, of this process.
+    """
+
+    def __init__(
+        self, endpoint: str, cache: str = "", budget: int | None = None, rate: float | None = None, parallel: int = 4
+    ) -> None:
+        self._url = chat_url(endpoint)
+        if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 1):
+            raise RequestError(f"budget is a number of tokens, 1 or more, not {budget!r}")
+        if budget is not None and not cache:
+            raise RequestError("budget counts the answers in a folder of your choice; name it with cache=FOLDER")
+        if rate is not None and not rate > 0:
+            raise RequestError(f"rate is a number of requests a minute, above 0, not {rate!r}")
+        if isinstance(parallel, bool) or not isinstance(parallel, int) or parallel < 1:
+            raise RequestError(f"parallel is a number of requests, 1 or more, not {parallel!r}")
+        self._folder = Path(cache).expanduser() if cache else cache_dir() / "answers"
+        self._budget, self._parallel = budget, parallel
+        self._interval = 60 / rate if rate else 0.0
+        self._next = 0.0
+        self._lock = threading.Lock()
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RequestError(
+                f"answers cannot be kept in {self._folder}: {error}; name another cache=FOLDER"
+            ) from error
+
+    def ask(self, body: dict[str, Any]) -> list[str]:
+        """Return the answers to a request, from the folder if it was paid for before."""
+        data = json.dumps([self._url, body], sort_keys=True).encode()
+        file = self._folder / f"{blake2b(data, digest_size=16).hexdigest()}.json"
+        try:
+            known: list[str] = json.loads(file.read_bytes())["answers"]
+            return known
+        except FileNotFoundError:
+            pass
+        if self._budget is not None and (spent := self.spent()) >= self._budget:
+            raise RequestError(
+                f"{spent:,} tokens are spent, and the budget is {self._budget:,}; give a larger budget= and run the "
+                "same command again: what was paid for is kept"
+            )
+        self._wait()
+        reply = chat(self._url, body)
+        with (self._folder / SPENT).open("ab", buffering=0) as ledger:
+            ledger.write(b"%d\n" % reply.tokens)  # one short write at the end of a file is not torn apart
+        scratch = file.with_suffix(f".{uuid.uuid4().hex}.part")
+        scratch.write_bytes(json.dumps({"answers": reply.answers, "tokens": reply.tokens}).encode())
+        os.replace(scratch, file)
+        return reply.answers
+
+    def spent(self) -> int:
+        """Return the tokens of all answers in the folder."""
+        try:
+            return sum(map(int, (self._folder / SPENT).read_bytes().split()))
+        except FileNotFoundError:
+            return 0
+
+    def map(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """Return the results of `work`, which asks, for all items, several at a time; after an error, ask no more."""
+        errors: list[Exception] = []
+
+        def guarded(item: Item) -> Result | None:
+            if errors:
+                return None
+            try:
+                return work(item)
+            except Exception as error:
+                errors.append(error)
+                return None
+
+        with ThreadPoolExecutor(min(self._parallel, max(1, len(items)))) as pool:
+            results = list(pool.map(guarded, items))
+        if errors:
+            raise errors[0]
+        return cast(list[Result], results)
+
+    def _wait(self) -> None:
+        if self._interval:
+            with self._lock:
+                now = time.monotonic()
+                mine = max(now, self._next)
+                self._next = mine + self._interval
+            time.sleep(mine - now)

@@ -1,0 +1,95 @@
+"""What is foreseeably wrong with labelled rows, found before anything is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any
+
+from epida_ray.core.errors import RequestError
+from epida_ray.core.labels import unknown_label
+from epida_ray.core.progress import Reporter
+from epida_ray.data.plan import Plan
+from epida_ray.data.reader import ShardReader
+from epida_ray.method.pool import text_hash
+
+MANY_CLASSES = 20
+"""From so many classes on, there must be more than two rows per class."""
+SEPARATORS = "|;,"
+
+
+def check_classes(labels: Sequence[str], names: Sequence[str], column: str) -> None:
+    """Refuse labels that are not one class per row: too few, numbers that were measured, or several per row.
+
+    `labels` are the classes, `names` those of the rows.
+    """
+    if len(labels) < 2:
+        raise RequestError(
+            f"column {column!r} has one class only ({', '.join(labels)}); at least two classes are required"
+        )
+    classes = set(names)
+    lists = [name for name in classes if name.startswith("[") and name.endswith("]")]
+    if lists:
+        raise RequestError(
+            f"column {column!r} holds lists, such as {min(lists)[:60]}: these are multi-label data, and epida learns "
+            "one class per text; choose one, or train a model for each class with a yes/no column"
+        )
+    if len(classes) >= MANY_CLASSES and 2 * len(classes) > len(names):
+        raise RequestError(
+            f"column {column!r} has {len(classes):,} different values in {len(names):,} rows, such as "
+            f"{min(classes)[:40]!r}: these are not classes; see --label-column"
+        )
+
+
+def multi_label_hint(names: Iterable[str]) -> str | None:
+    """Return a warning when labels look like several classes joined by a separator, such as a|b beside a and b."""
+    classes = set(names)
+    for separator in SEPARATORS:
+        joined = [name for name in classes if separator in name]
+        parts = {part.strip() for name in joined for part in name.split(separator)}
+        if len(joined) > 1 and (parts & classes or len(parts) < len(joined)):
+            return (
+                f"labels such as {min(joined)[:60]!r} look like several classes joined by {separator!r}; each "
+                "combination is learned as a class of its own"
+            )
+    return None
+
+
+def warn_of_overlap(
+    name: str, texts: Iterable[str], others: Iterable[str], reporter: Reporter, where: str = "TRAIN"
+) -> None:
+    """Warn when texts of the file of --NAME are among those that the model learns from or is chosen by."""
+    known = {text_hash(text) for text in others}
+    hashes = [text_hash(text) for text in texts]
+    found = sum(one in known for one in hashes)
+    if found:
+        reporter.warn(
+            f"{found:,} of {len(hashes):,} texts of --{name} are in {where} too: the score on them is too high; remove "
+            "them from one of the files"
+        )
+
+
+def warn_of_long_texts(classifier: Any, texts: Sequence[str], reporter: Reporter) -> None:
+    """Warn when the classifier reads only the beginning of texts."""
+    limit = getattr(classifier, "max_words", None)
+    if limit is None:
+        return
+    long = sum(1 for text in texts if len(text) > limit and sum(1 for _ in islice(text.split(), limit + 1)) > limit)
+    if long:
+        reporter.warn(
+            f"{long:,} texts have more than {limit:,} words; the classifier reads the first {limit:,} of them "
+            "(--classifier-arg max_words=N)"
+        )
+
+
+def check_judge(labels: Sequence[str], plan: Plan, max_rejected: float) -> None:
+    """Refuse a saved judge that does not know the labels of the input, by the first shard of it."""
+    for shard in islice(plan.shards(), 1):
+        table = ShardReader(plan).read(shard)
+        names = [name for name in table["label"].to_pylist() if name is not None]
+        unknown = [name for name in names if name not in set(labels)]
+        if len(unknown) > max_rejected * len(names):
+            raise RequestError(
+                f"the judge of --classifier does not fit INPUT: {unknown_label(unknown[0], labels)}; choose a model "
+                "that was trained on these labels"
+            )

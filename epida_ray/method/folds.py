@@ -1,0 +1,26 @@
+"""Stratified folds for cross-validation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from epida_ray.method.pool import text_hash
+
+
+def stratified_folds(texts: Sequence[str], y: np.ndarray, folds: int, seed: int) -> np.ndarray:
+    """Return int [N]: the fold of each row. Classes are spread evenly, and equal texts share a fold.
+
+    A text that were in two folds would be learned from and tested on.
+    """
+    first: dict[bytes, int] = {}
+    leader = np.array([first.setdefault(text_hash(text), i) for i, text in enumerate(texts)], np.int64)
+    random = np.random.default_rng([seed, 21])
+    fold = np.zeros(len(texts), np.int64)
+    start = 0
+    for label in np.unique(y):
+        rows = random.permutation(np.flatnonzero((y == label) & (leader == np.arange(len(y)))))
+        fold[rows] = (start + np.arange(len(rows))) % folds  # where one class ends, the next one continues
+        start += len(rows)
+    return np.asarray(fold[leader])

@@ -1,0 +1,70 @@
+"""What the rounds of a training run share, wherever they run: how they learn and the blocks that they work through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from epida_ray.classify.learning import check_training
+from epida_ray.classify.training import TrainingOptions
+from epida_ray.data.plan import rows_in_memory, rows_per_shard
+from epida_ray.method.pool import ROWS_PER_STEP
+from epida_ray.method.requests import TrainRequest
+from epida_ray.method.schedule import make_schedule
+from epida_ray.method.schema import Block
+from epida_ray.method.stages import block_of
+from epida_ray.method.trainer import LabelledRows, LearnOptions, training_threads
+
+ROUND_SHARD = 256
+"""Fewest rows of a shard: a round waits for its last shard, and smaller ones cost as much as they save."""
+
+
+def round_shard_rows(rows: int, texts: int, classes: int) -> int:
+    """Return the number of rows in a shard of a round over so many rows, each of which becomes so many texts."""
+    return rows_in_memory(max(ROUND_SHARD, rows_per_shard(rows)), texts, classes)
+
+
+def round_blocks(rows: LabelledRows, texts: int, classes: int) -> Iterator[Block]:
+    """Cut rows into the blocks that a training run cuts them into: a score's last bits depend on its block."""
+    size = round_shard_rows(len(rows), texts, classes)
+    for start in range(0, len(rows), size):
+        part = rows.take(np.arange(start, min(start + size, len(rows))))
+        yield block_of(part.ids, part.texts, part.y)
+
+
+def learn_options(
+    request: TrainRequest,
+    rows: int,
+    classifier: Any,
+    *,
+    threads: int | None = None,
+    steps: int | None = None,
+    pool_rows: int = 0,
+    refit: bool = False,
+) -> LearnOptions:
+    """Return how a request's classifier learns from so many rows, with so many unlabelled texts in a round.
+
+    Unlabelled texts are dealt to the labelled rows, so a step takes fewer of these when there are many of those.
+    """
+    defaults = getattr(classifier, "defaults", None)
+    batch_size = request.batch_size
+    if pool_rows and batch_size is None and defaults is not None:
+        batch_size = max(1, min(defaults.batch_size, ROWS_PER_STEP * rows // pool_rows))
+    schedule = make_schedule(
+        rows, request.rounds, defaults, batch_size=batch_size, steps=steps,
+        pretrain_epochs=request.pretrain_epochs, epochs_per_round=request.epochs_per_round,
+    )  # fmt: skip
+    training = TrainingOptions(
+        batch_size=batch_size, learning_rate=request.learning_rate, seed=request.seed,
+        mixup=request.mixup, mixup_layer=request.mixup_layer,
+        multi_task=request.augmenting and request.loss == "multi-task",
+        vda=request.vda,
+        threads=threads or request.threads or training_threads(classifier),
+    )  # fmt: skip
+    check_training(classifier, training)
+    return LearnOptions(
+        schedule, training, loss=request.loss if request.augmenting else "original", online=request.online,
+        balance=request.balance, patience=request.patience, calibrate=request.calibrate, refit=refit,
+    )  # fmt: skip

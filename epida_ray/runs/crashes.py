@@ -1,0 +1,107 @@
+"""Rows that kill the process which works on them: found by halving the shard, from one process to the next.
+
+A native crash or a lack of memory leaves nothing in the process itself, so what it is about to do stands in a file of
+the run's directory. A process that finds such a file knows that the one before it died there. Undisturbed runs write
+none: only actors that were started again look.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+
+from epida_ray.core.errors import RunError
+from epida_ray.data.storage import Storage
+from epida_ray.runs.layout import CRASHES
+
+WHOLE = 2
+"""So often a shard is tried as a whole before it is halved: most crashes are not its fault."""
+SINGLE = 2
+"""So often one row alone must kill its process before it is rejected."""
+REASON = "its process died each time it worked on this row: a native crash, or too little memory"
+
+
+@dataclass
+class _State:
+    """What is known of a shard that killed a process."""
+
+    doing: list[int] | None = None
+    """The rows [start, stop) in work, or None for the shard as a whole."""
+    deaths: int = 0
+    """How often a process died doing just that."""
+    halved: bool = False
+    left: list[list[int]] = field(default_factory=list)
+    """Ranges that are still to be tried alone."""
+    bad: list[int] = field(default_factory=list)
+
+
+class Crashes:
+    """The memory of one stage of a run for shards that kill. `watching` says whether there is reason to write."""
+
+    def __init__(self, storage: Storage, stage: str, watching: bool) -> None:
+        self.storage, self.folder = storage, f"{CRASHES}/{stage}"
+        self.watching = watching or bool(storage.names(self.folder))
+
+    @contextmanager
+    def survived(self, name: str, rows: int, work: Callable[[int, int], object]) -> Iterator[list[int]]:
+        """Give the rows that kill whoever works on them, for a block that then does the whole shard without them.
+
+        `work(start, stop)` does a part of the shard; its result does not matter, only that it returns.
+        """
+        if not self.watching:
+            yield []
+            return
+        file = f"{self.folder}/{name}.json"
+        state = self._after_death(file, name, rows)
+        while state.left:
+            state.doing, state.deaths = state.left[-1], state.deaths if state.doing == state.left[-1] else 0
+            self._save(file, state)
+            work(*state.doing)
+            state.left.pop()
+            state.deaths = 0
+        state.doing = None
+        self._save(file, state)
+        yield state.bad
+        with suppress(FileNotFoundError):
+            self.storage.remove(file)
+
+    def _after_death(self, file: str, name: str, rows: int) -> _State:
+        """Return what to do next, where the process before died."""
+        try:
+            state = _State(**json.loads(self.storage.read(file)))
+        except FileNotFoundError:
+            return _State()
+        state.deaths += 1
+        if state.doing is None:
+            if state.deaths < WHOLE:
+                return state
+            if state.halved:
+                raise RunError(
+                    f"the process that works on {rows:,} rows ({name}) dies each time, though it survives each part of "
+                    "them alone; it may need more memory than there is: use fewer actors, or smaller -m and -k"
+                )
+            state.halved, state.deaths, state.left = True, 0, _halves(0, rows)
+            return state
+        start, stop = state.doing
+        if stop - start > 1:
+            state.left[-1:] = _halves(start, stop)
+        elif state.deaths >= SINGLE:
+            state.bad.append(start)
+            state.left.pop()
+        else:
+            return state
+        state.doing, state.deaths = None, 0
+        return state
+
+    def _save(self, file: str, state: _State) -> None:
+        self.storage.write(file, json.dumps(asdict(state)).encode())
+
+
+def _halves(start: int, stop: int) -> list[list[int]]:
+    """Return both halves, the first one last, where it is taken from."""
+    if stop - start < 2:
+        return [[start, stop]]
+    middle = (start + stop) // 2
+    return [[middle, stop], [start, middle]]

@@ -1,0 +1,92 @@
+"""`epida label`: soft labels for a corpus of any size, by a saved model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import ray
+
+from epida_ray.classify import load as load_classifier
+from epida_ray.core.errors import RunError, TakenOver
+from epida_ray.core.progress import Reporter
+from epida_ray.data.plan import Columns, plan_inputs
+from epida_ray.data.storage import below
+from epida_ray.method import prepare
+from epida_ray.method.requests import NO_GENERATOR, LabelRequest
+from epida_ray.method.review import write_review
+from epida_ray.method.stages import RoundOptions
+from epida_ray.runs import layout
+from epida_ray.runs.manifest import Manifest
+from epida_ray.runs.run import Run, digest, directory_digest
+from epida_ray.stream.augment import interruptible
+from epida_ray.stream.cluster import connected, size_pools
+from epida_ray.stream.metrics import RunMetrics
+from epida_ray.stream.pipeline import Job, run_shards
+
+
+@dataclass(frozen=True)
+class LabelResult:
+    """Where the labelled texts are."""
+
+    output: str
+    manifest: Manifest = field(repr=False)
+
+    @property
+    def labelled(self) -> str:
+        return below(self.output, layout.LABELLED)
+
+
+def label(request: LabelRequest, reporter: Reporter | None = None) -> LabelResult:
+    """Run, or resume, what is requested."""
+    reporter = reporter or Reporter(quiet=True)
+    model = prepare.saved_model("--model", request.model)
+    columns = Columns(text=request.text_column, label=None, id=request.id_column)
+    plan = plan_inputs(request.input, columns, request.encoding, request.output, request.delimiter)
+    for line in plan.remarks():
+        reporter.say(line)
+    identity = request.result_options() | {"input": digest(plan.identity()), "model": directory_digest(model)}
+    run = Run(request.output, layout.LABELLED)
+    if run.open("label", identity, prepare.execution_options(request, identity), take_over=request.take_over):
+        reporter.say(f"{request.output} is finished already: {run.manifest.done.kept:,} texts labelled")
+        return LabelResult(request.output, run.manifest)
+    with run, interruptible(run):
+        prepare.check_files(plan, request.max_rejected)
+        classifier = load_classifier(model, trust=request.trusted())
+        reporter.say(f"classifier: {classifier.describe()}")
+        if not run.storage.exists(f"{layout.MODEL}/config.json"):
+            run.storage.upload(model, layout.MODEL)
+        run.save(labels=list(classifier.labels), classifier=classifier.describe())
+        plan = plan.cut(1, len(classifier.labels))
+        left = run.start(plan, digest(identity))
+        options = RoundOptions(tuple(classifier.labels), generator=NO_GENERATOR)
+        job = Job(
+            plan, run.storage, run.fingerprint, options, candidates=False, trust=request.trusted(), pool=plan,
+            labelling=True,
+        )  # fmt: skip
+        if left:
+            with (
+                connected(request.address, reporter),
+                interruptible(run, reporter),
+                reporter.track("label", plan.rows, run.totals.rows) as tracker,
+            ):
+                pools = size_pools(1, request.scorer_actors, 0)
+                run.save(pools=pools._asdict(), driver=ray.util.get_node_ip_address())
+                metrics = RunMetrics(run.run_id)
+                try:
+                    for counts in run_shards(job, left, pools, request.stall_timeout):
+                        run.totals.add(counts)
+                        metrics.shard(counts, run.manifest.shards - run.totals.shards)
+                        tracker.update(run.totals.rows, f"{run.totals.kept:,} labelled")
+                        run.check_rejected(request.max_rejected)
+                except TakenOver:
+                    raise
+                except RunError as error:
+                    run.save(status="failed", failure=str(error))
+                    raise
+        run.check_rejected(request.max_rejected)
+        run.check_complete()
+        if request.for_review:
+            count = write_review(run.storage, classifier, request.for_review, request.seed)
+            reporter.say(f"{count:,} texts to label by hand: {below(request.output, layout.REVIEW)}")
+        run.finish()
+    return LabelResult(request.output, run.manifest)
