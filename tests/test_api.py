@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 import epida_ray
-from epida_ray.api import _location
+from epida_ray.api import _location, _tables
 from epida_ray.core.errors import RequestError
-from epida_ray.data.inputs import Columns, plan_inputs
+from epida_ray.data.plan import Columns, plan_inputs
 
 
 class Parts:
@@ -43,11 +43,24 @@ def test_what_was_stored_before_is_neither_read_nor_overwritten(tmp_path: Path) 
 
 @pytest.mark.usefixtures("local_ray")
 def test_training_on_tables_runs_resumes_and_refuses_other_data(tmp_path: Path) -> None:
-    options = {"rounds": 1, "classifier": "linear", "generators": 1, "scorers": 1, "stall_timeout": 240.0}
+    options = {"rounds": 1, "classifier": "linear", "generator_actors": 1, "scorer_actors": 1, "stall_timeout": 240.0}
     output = str(tmp_path / "run")
     first = epida_ray.train(table(), output, dev=table(20, "chair"), eval=table(20, "phone"), **options)
     assert first.test is not None and first.test["rows"] == 20
     again = epida_ray.train(table(), output, dev=table(20, "chair"), eval=table(20, "phone"), **options)
     assert again.metrics == first.metrics
-    with pytest.raises(RequestError, match="the file of --dev has changed"):
+    with pytest.raises(RequestError, match="the file of dev is different"):
         epida_ray.train(table(), output, dev=table(20, "stool"), eval=table(20, "phone"), **options)
+
+
+def test_data_sets_of_hugging_face_keep_the_names_of_classes(tmp_path: Path) -> None:
+    from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["world", "sport"])})
+    data = Dataset.from_dict({"text": ["a b", "c d", "e f"], "label": [1, 0, -1]}, features=features)
+    for given in (data, data.to_iterable_dataset()):
+        assert [t["label"].to_pylist() for t in _tables(given)] == [["sport", "world", None]]
+    with pytest.raises(RequestError, match=r"data sets \(train, test\); give one of them: data\['train'\]"):
+        epida_ray.augment(DatasetDict({"train": data, "test": data}), str(tmp_path / "run"))
+    with pytest.raises(RequestError, match=r"has no column 'tweet'; it has 'text', 'label'; use text_column$"):
+        epida_ray.train(data, str(tmp_path / "run"), text_column="tweet", classifier="linear")

@@ -7,8 +7,12 @@ import pytest
 
 from epida_ray.classify import create, load
 from epida_ray.classify.calibration import calibrate
-from epida_ray.classify.training import TrainingOptions, fit, label_numbers
+from epida_ray.classify.examples import Kept, make_examples
+from epida_ray.classify.learning import make_learner
+from epida_ray.classify.training import TrainingOptions
 from epida_ray.core.errors import RequestError
+from epida_ray.core.labels import label_numbers
+from epida_ray.method.trainer import fit
 from tests.classify import tiny
 
 LABELS = ("fruit", "tool")
@@ -21,7 +25,8 @@ SMALL = {
     "bilstm": {"vectors": "hashed:20", "hidden": 16, "dropout": 0.1, "max_words": 64},
 }
 TRANSFORMERS = ["bert", "xlnet", "xlm-roberta", "roberta", "distilbert", "deberta-v2"]
-NAMES = ["cnn", "bilstm", "linear", "sklearn", "sklearn-margin", "own", *TRANSFORMERS]
+ENCODERS = ["encoder", "encoder-contrastive", "encoder-full"]
+NAMES = ["cnn", "bilstm", "linear", *ENCODERS, "sklearn", "sklearn-margin", "own", *TRANSFORMERS]
 TRUST = ["tests.classify.tiny:Lengths"]
 LEARNERS = [n for n in NAMES if n != "own"]
 
@@ -44,6 +49,12 @@ def make(tmp_path_factory):
             if not path.exists():
                 tiny.transformer(name, path)
             return create(f"transformer:{path}", labels, seed=seed, **more)
+        if name in ENCODERS:
+            path = folder / "sentence"
+            if not path.exists():
+                tiny.transformer("bert", path)
+            tune = name.partition("-")[2] or "none"
+            return create(f"encoder:{path}", labels, seed=seed, tune=tune, steps=20, learning_rate=3e-3, **more)
         if name.startswith("sklearn"):
             factory = "margin_pipeline" if name.endswith("margin") else "pipeline"
             return create(f"sklearn:tests.classify.tiny:{factory}", labels, seed=seed, **more)
@@ -63,7 +74,7 @@ def trained(make):
         if name not in ready:
             classifier = make(name)
             rate = 3e-3 if name in TRANSFORMERS else 1e-2 if name == "bilstm" else None
-            fit(classifier, *corpus(80), options=TrainingOptions(epochs=8, batch_size=8, learning_rate=rate))
+            fit(classifier, *corpus(80), training=TrainingOptions(batch_size=8, learning_rate=rate), epochs=8)
             ready[name] = classifier
         return ready[name]
 
@@ -148,7 +159,7 @@ def test_any_number_of_classes(make, name, classes):
         classifier,
         [f"i want number {i % classes}" for i in range(2 * classes)],
         [labels[i % classes] for i in range(2 * classes)],
-        options=TrainingOptions(epochs=1),
+        epochs=1,
     )
     p = classifier.predict_proba(["i want number 2", "a pear"])
     assert p.shape == (2, classes)
@@ -158,7 +169,7 @@ def test_any_number_of_classes(make, name, classes):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_class_without_rows(make, name):
     classifier = make(name, (*LABELS, "never"))
-    fit(classifier, *corpus(24), options=TrainingOptions(epochs=1))
+    fit(classifier, *corpus(24), epochs=1)
     p = classifier.predict_proba(["a pear"])
     assert p.shape == (1, 3)
     np.testing.assert_allclose(p.sum(), 1, atol=1e-5)
@@ -175,13 +186,13 @@ def test_same_seed_same_bits(make, name):
     states = []
     for _ in range(2):
         classifier = make(name, seed=2)
-        fit(classifier, *corpus(24), options=TrainingOptions(epochs=1, seed=2))
+        fit(classifier, *corpus(24), training=TrainingOptions(seed=2), epochs=1)
         states.append(classifier.state())
     assert states[0].keys() == states[1].keys()
     assert all(np.array_equal(states[0][key], states[1][key]) for key in states[0])
 
 
-@pytest.mark.parametrize("name", ["cnn", "bilstm", *TRANSFORMERS])
+@pytest.mark.parametrize("name", ["cnn", "bilstm", *ENCODERS, *TRANSFORMERS])
 def test_hidden_states(trained, name):
     texts = corpus(6)[0]
     hidden = trained(name).embed([*texts, "", texts[0]])
@@ -208,3 +219,38 @@ def test_calibration(trained, name, tmp_path):
         np.testing.assert_allclose(load(tmp_path, trust=TRUST).predict_proba(texts), after, atol=1e-6)
     finally:
         classifier.temperature = 1.0
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_soft_targets(make, name):
+    """One-hot distributions teach what class numbers teach; even ones teach that nothing is known."""
+    texts, labels = corpus(24)
+    y = label_numbers(LABELS, labels)
+    options = TrainingOptions(batch_size=8)
+    learnt = []
+    for target in (y, np.eye(2, dtype=np.float32)[y]):
+        classifier = make(name, seed=2)
+        make_learner(classifier, 24, options, 1).train(make_examples(texts, target, 2, Kept([[t] for t in texts])), 1)
+        learnt.append(classifier.predict_proba(texts))
+    np.testing.assert_allclose(learnt[0], learnt[1], atol=1e-4)
+    if name == "sklearn-margin":
+        return  # a hinge loss knows nothing of probabilities
+    classifier = make(name, seed=2)
+    unsure = make_examples(texts, np.full((24, 2), 0.5, np.float32), 2)
+    even = make_learner(classifier, 24, options, 30).train(unsure, 30)
+    assert even.total >= np.log(2) - 1e-3
+    if name != "sklearn-margin":  # margins have no even odds
+        assert np.abs(classifier.predict_proba(texts) - 0.5).mean() < 0.2
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_rows_with_little_weight_teach_little(make, name):
+    texts, labels = corpus(24)
+    y = label_numbers(LABELS, labels)
+    wrong = np.concatenate([y, 1 - y])
+    weights = np.concatenate([np.ones(24), np.full(24, 1e-6)])
+    classifier = make(name, seed=2)
+    options = TrainingOptions(batch_size=8, learning_rate=3e-3 if name in TRANSFORMERS else 1e-2)
+    examples = make_examples(texts * 2, wrong, 2)._replace(weights=weights.astype(np.float32))
+    make_learner(classifier, 48, options, 10).train(examples, 10)
+    assert (classifier.predict_proba(texts).argmax(axis=1) == y).mean() > 0.9

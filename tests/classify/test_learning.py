@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from epida_ray.classify import create
+from epida_ray.classify.examples import Kept, make_examples
 from epida_ray.classify.learning import make_learner
 from epida_ray.classify.training import TrainingOptions
 
@@ -28,8 +29,8 @@ class Recorded:
 @pytest.mark.parametrize("loss", ["sum", "original", "augmented"])
 def test_a_fitted_classifier_learns_by_the_same_weights_as_torch(loss: str) -> None:
     recorded = Recorded()
-    learner = make_learner(recorded.inner, TEXTS, Y, TrainingOptions(), 1)
-    result = learner.train(KEPT, loss, 1)
+    learner = make_learner(recorded.inner, len(TEXTS), TrainingOptions(), 1)
+    result = learner.train(make_examples(TEXTS, Y, 2, Kept(KEPT), loss), 1)
     originals = {} if loss == "augmented" else dict.fromkeys(TEXTS, 1.0)
     kept = {} if loss == "original" else {t: 1 / len(some) for some in KEPT for t in some}
     assert recorded.seen == originals | kept
@@ -39,5 +40,7 @@ def test_a_fitted_classifier_learns_by_the_same_weights_as_torch(loss: str) -> N
 
 def test_with_nothing_kept_the_originals_are_learnt() -> None:
     recorded = Recorded()
-    make_learner(recorded.inner, TEXTS, Y, TrainingOptions(), 1).train([[]] * 4, "augmented", 1)
+    make_learner(recorded.inner, len(TEXTS), TrainingOptions(), 1).train(
+        make_examples(TEXTS, Y, 2, Kept([[]] * 4), "augmented"), 1
+    )
     assert set(recorded.seen) == set(TEXTS)

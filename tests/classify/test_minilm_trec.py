@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 
 from epida_ray.classify import create
-from epida_ray.classify.training import dev_split, fit, label_numbers
-from epida_ray.classify.transformer import MINILM_PACKAGE
+from epida_ray.classify.checkpoint import MINILM_PACKAGE
+from epida_ray.core.labels import dev_split, label_numbers
 from epida_ray.core.metrics import scores
+from epida_ray.method.trainer import fit
 
 
 @pytest.mark.slow

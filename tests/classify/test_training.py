@@ -3,8 +3,13 @@ import pytest
 import torch
 
 from epida_ray.classify.cnn import CNN
-from epida_ray.classify.training import Trainer, TrainingOptions, dev_split, fit, label_numbers, make_groups
+from epida_ray.classify.examples import Kept, PoolTexts, make_examples
+from epida_ray.classify.training import Trainer, TrainingOptions
+from epida_ray.classify.training import make_groups as groups_of
 from epida_ray.core.errors import RequestError, RunError
+from epida_ray.core.labels import dev_split, label_numbers
+from epida_ray.core.steps import listening
+from epida_ray.method.trainer import fit
 
 LABELS = ("fruit", "tool")
 WORDS = {
@@ -28,6 +33,10 @@ def trainer(classifier: CNN, **options: object) -> Trainer:
     return Trainer(classifier, TrainingOptions(batch_size=4, learning_rate=0.01, **options), total_steps=40)
 
 
+def make_groups(classifier: CNN, texts: list[str], y: np.ndarray, kept: list | None = None, loss: str = "sum"):
+    return groups_of(classifier, make_examples(texts, y, 2, None if kept is None else Kept(kept), loss))
+
+
 def same(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
     return a.keys() == b.keys() and all(np.array_equal(a[k], b[k]) for k in a)
 
@@ -35,12 +44,12 @@ def same(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
 def test_learns_and_reports():
     texts, labels = corpus(120)
     classifier = small()
-    history = fit(classifier, texts, labels, options=TrainingOptions(epochs=12))
-    assert history.train_rows == 108 and history.dev_rows == 12 and len(history.epochs) == 12
-    assert history.epochs[-1].loss < history.epochs[0].loss
-    assert history.best.macro_f1 == max(e.macro_f1 for e in history.epochs) > 0.9
-    ties = [e for e in history.epochs if e.macro_f1 == history.best.macro_f1]
-    assert history.best.dev_loss == min(e.dev_loss for e in ties)
+    progress = fit(classifier, texts, labels, epochs=12)
+    lines = progress.metrics
+    assert len(lines) == 12 and lines[-1]["loss"] < lines[0]["loss"]
+    assert progress.best.macro_f1 == max(line["dev_macro_f1"] for line in lines) > 0.9
+    ties = [line["dev_loss"] for line in lines if line["dev_macro_f1"] == progress.best.macro_f1]
+    assert progress.best.loss == min(ties)
     unseen, truth = corpus(60, seed=1)
     right = classifier.predict_proba(unseen).argmax(axis=1) == label_numbers(LABELS, truth)
     assert right.mean() > 0.9
@@ -50,10 +59,10 @@ def test_the_best_epochs_weights_are_kept():
     texts, labels = corpus(60)
     dev = corpus(30, seed=5)
     whole = small()
-    best = fit(whole, texts, labels, dev, TrainingOptions(epochs=8)).best
+    best = fit(whole, texts, labels, dev, epochs=8).best
     p = whole.predict_proba(dev[0])
     y = label_numbers(LABELS, dev[1])
-    assert -np.log(p[np.arange(30), y]).mean() == pytest.approx(best.dev_loss, rel=1e-5)
+    assert -np.log(p[np.arange(30), y]).mean() == pytest.approx(best.loss, rel=1e-5)
 
 
 def test_same_seed_same_bits_and_the_global_generator_is_left_alone():
@@ -64,12 +73,12 @@ def test_same_seed_same_bits_and_the_global_generator_is_left_alone():
         np.random.seed(noise)
         before = torch.get_rng_state()
         classifier = small()
-        fit(classifier, texts, labels, options=TrainingOptions(epochs=3, seed=7))
+        fit(classifier, texts, labels, training=TrainingOptions(seed=7), epochs=3)
         assert torch.equal(torch.get_rng_state(), before)
         states.append(classifier.state())
     assert same(*states)
     other = small()
-    fit(other, texts, labels, options=TrainingOptions(epochs=3, seed=8))
+    fit(other, texts, labels, training=TrainingOptions(seed=8), epochs=3)
     assert not same(other.state(), states[0])
 
 
@@ -110,9 +119,9 @@ def test_loss_of_originals_and_candidates():
     original = nll(texts, y).mean()
     augmented = sum(nll(k, np.repeat(y[i], len(k))).mean() for i, k in enumerate(kept) if k) / len(texts)
     for loss, expected in (
-        ("sum", (original + augmented, original, augmented)),
-        ("original", (original, original, 0)),
-        ("augmented", (augmented, 0, augmented)),
+        ("sum", (original + augmented, original, augmented, 0)),
+        ("original", (original, original, 0, 0)),
+        ("augmented", (augmented, 0, augmented, 0)),
     ):
         groups = make_groups(classifier, texts, y, kept, loss)
         run = Trainer(classifier, TrainingOptions(batch_size=100), total_steps=1)
@@ -175,17 +184,9 @@ def test_a_loss_that_is_not_finite_stops_with_the_step():
 
 def test_patience_stops_early():
     texts, labels = corpus(40)
-    history = fit(small(), texts, labels, options=TrainingOptions(epochs=200, patience=2, learning_rate=0.02))
-    assert len(history.epochs) < 200
-    assert len(history.epochs) - history.best.epoch == 2
-
-
-def test_no_epochs_leaves_the_weights():
-    texts, labels = corpus(20)
-    classifier = small()
-    before = classifier.state()
-    assert fit(classifier, texts, labels, options=TrainingOptions(epochs=0)).best is None
-    assert same(classifier.state(), before)
+    progress = fit(small(), texts, labels, training=TrainingOptions(learning_rate=0.02), epochs=200, patience=2)
+    assert progress.round < 199
+    assert progress.round - progress.best_round == 2
 
 
 def test_dev_split_is_stratified():
@@ -212,5 +213,45 @@ def test_too_little_to_train_on():
 def test_a_label_missing_from_the_training_set_is_fine():
     classifier = CNN((*LABELS, "never"), vectors="hashed:20", channels=8)
     texts, labels = corpus(40)
-    fit(classifier, texts, labels, options=TrainingOptions(epochs=2))
+    fit(classifier, texts, labels, epochs=2)
     assert classifier.predict_proba(texts).shape == (40, 3)
+
+
+def test_soft_labels_and_unlabelled_texts_have_their_share_of_the_loss():
+    texts, labels = corpus(5)
+    pool_texts, _ = corpus(12, seed=4)
+    y = label_numbers(LABELS, labels)
+    classifier = small(dropout=0.0)
+    random = np.random.default_rng(0)
+    soft = random.dirichlet([1, 1], 12).astype(np.float32)
+    weights = random.random(12).astype(np.float32)
+    kept = Kept([[f"{t} please"] for t in texts], [random.dirichlet([1, 1], 1).astype(np.float32) for _ in texts])
+    examples = make_examples(texts, y, 2, kept, pool=PoolTexts(pool_texts, soft, weights, share=0.5))
+
+    def nll(rows: list[str], target: np.ndarray) -> np.ndarray:
+        return -(np.log(classifier.predict_proba(rows)) * target).sum(axis=1)
+
+    original = nll(texts, np.eye(2)[y]).mean()
+    augmented = nll([row[0] for row in kept.texts], np.concatenate(kept.soft)).mean()
+    unlabelled = 0.5 * (nll(pool_texts, soft) * weights).sum() / weights.sum()
+    expected = (original + augmented + unlabelled, original, augmented, unlabelled)
+    run = Trainer(classifier, TrainingOptions(batch_size=100), total_steps=1)
+    assert run.train_epoch(groups_of(classifier, examples)) == pytest.approx(expected, abs=1e-4)
+    shares = np.bincount(examples.groups[examples.terms == 2])
+    assert shares.tolist() == [3, 3, 2, 2, 2]
+
+
+def test_balanced_classes_weigh_the_same():
+    y = np.array([0, 0, 0, 1])
+    examples = make_examples(["a", "b", "c", "d"], y, 3, Kept([["a a", "a b"], [], [], ["d d"]]), balance=True)
+    of_class = [examples.weights[examples.y == c] for c in (0, 1)]
+    assert of_class[0].tolist() == pytest.approx([2 / 3, 1 / 3, 1 / 3, 2 / 3, 2 / 3])
+    assert of_class[1].tolist() == [2.0, 2.0]
+
+
+def test_every_step_is_told_so_that_long_training_is_not_taken_for_a_stall():
+    heard = []
+    classifier = small()
+    with listening(lambda: heard.append(1), every=0.0):
+        fit(classifier, *corpus(16), epochs=2)
+    assert len(heard) >= 2

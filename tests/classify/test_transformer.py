@@ -5,9 +5,12 @@ import pytest
 import torch
 
 from epida_ray.classify import create, load
-from epida_ray.classify.training import Trainer, TrainingOptions, fit, make_groups
-from epida_ray.classify.transformer import MINILM_PACKAGE, Transformer
+from epida_ray.classify.checkpoint import MINILM_PACKAGE
+from epida_ray.classify.examples import make_examples
+from epida_ray.classify.training import Trainer, TrainingOptions, make_groups
+from epida_ray.classify.transformer import Transformer
 from epida_ray.core.errors import RequestError
+from epida_ray.method.trainer import fit
 from tests.classify import tiny
 
 LABELS = ("fruit", "tool", "other")
@@ -52,7 +55,7 @@ def test_a_plain_directory_is_a_classifier(saved, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_saved_model_loads_in_plain_transformers(saved, kind, tmp_path):
     classifier = create(f"transformer:{saved(kind)}", ("yes", "no"), seed=3)
-    fit(classifier, ["a pear", "a saw"] * 10, ["yes", "no"] * 10, options=TrainingOptions(epochs=1))
+    fit(classifier, ["a pear", "a saw"] * 10, ["yes", "no"] * 10, epochs=1)
     classifier.save(tmp_path)
     np.testing.assert_allclose(plain(tmp_path, TEXTS), classifier.predict_proba(TEXTS), atol=1e-5)
     names = json.loads((tmp_path / "config.json").read_text())["id2label"]
@@ -169,7 +172,7 @@ def test_a_name_that_cannot_be_had(monkeypatch):
 def test_frozen_encoder_trains_the_head_alone(saved):
     classifier = Transformer(saved("bert"), freeze=True)
     before = classifier.state()
-    fit(classifier, ["a pear", "a saw", "it"] * 8, list(LABELS) * 8, options=TrainingOptions(epochs=1))
+    fit(classifier, ["a pear", "a saw", "it"] * 8, list(LABELS) * 8, epochs=1)
     changed = {key for key, value in classifier.state().items() if not np.array_equal(value, before[key])}
     assert changed == {"classifier.weight", "classifier.bias"}
 
@@ -201,7 +204,7 @@ def test_resume_is_exact(saved):
 
     texts, y = ["a pear", "a saw", "it is"] * 4, np.array([0, 1, 2] * 4)
     straight, first, resumed = trainer(), trainer(), trainer()
-    groups = make_groups(Transformer(saved("bert")), texts, y)
+    groups = make_groups(Transformer(saved("bert")), make_examples(texts, y, 3))
     for _ in range(3):
         straight.train_epoch(groups)
     first.train_epoch(groups)
@@ -243,3 +246,35 @@ def test_minilm_from_its_package():
     assert p.shape == (2, 3)
     a, b, c = classifier.embed(["a cheap car", "an inexpensive automobile", "the theory of numbers"])
     assert np.dot(a, b) / np.linalg.norm(a) / np.linalg.norm(b) > np.dot(a, c) / np.linalg.norm(a) / np.linalg.norm(c)
+
+
+@pytest.mark.parametrize("kind", ["bert", "xlnet", "xlm-roberta", "roberta", "distilbert", "deberta-v2"])
+def test_mean_pooling_shows_the_head_the_mean(saved, kind, tmp_path):
+    """The head alone, on the mean over the tokens, gives the logits; padding and batches change nothing."""
+    cls, mean = Transformer(saved(kind)), Transformer(saved(kind), pooling="mean")
+    assert cls.pooling == "cls" and not np.allclose(cls.predict_proba(TEXTS), mean.predict_proba(TEXTS), atol=1e-5)
+    alone = np.concatenate([mean.predict_proba([text]) for text in TEXTS])
+    np.testing.assert_allclose(mean.predict_proba(TEXTS), alone, atol=1e-5)
+    np.testing.assert_allclose(mean.embed(TEXTS), cls.embed(TEXTS), atol=1e-5)
+    if kind == "bert":
+        logits = mean.embed(TEXTS) @ mean.model.classifier.weight.detach().numpy().T
+        p = torch.softmax(torch.from_numpy(logits) + mean.model.classifier.bias.detach(), dim=1)
+        np.testing.assert_allclose(mean.predict_proba(TEXTS), p, atol=1e-5)
+    mean.save(tmp_path)
+    assert load(tmp_path).pooling == "mean"
+    assert np.array_equal(load(tmp_path).predict_proba(TEXTS), mean.predict_proba(TEXTS))
+    fit(mean, ["a pear", "a saw", "it"] * 8, list(LABELS) * 8, epochs=1)
+
+
+def test_pooling_is_that_of_the_checkpoint(saved, tmp_path):
+    import shutil
+
+    shutil.copytree(saved("bert"), tmp_path, dirs_exist_ok=True)
+    modules = [{"path": "", "type": "x.Transformer"}, {"path": "1_Pooling", "type": "x.Pooling"}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "1_Pooling").mkdir()
+    for name in ("mean", "cls"):
+        (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": name}))
+        assert Transformer(tmp_path).pooling == name
+    with pytest.raises(RequestError, match="cls or mean, not 'max'"):
+        Transformer(tmp_path, pooling="max")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from epida_ray.classify import FittedClassifier, create, load
-from epida_ray.classify.training import fit
 from epida_ray.core.errors import RequestError, RunError
+from epida_ray.method.trainer import fit
 
 MODULE = "tests.classify.tiny"
 LABELS = ("even", "odd")
@@ -49,7 +49,7 @@ def test_a_config_that_no_classifier_wrote_is_one_line(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "match"), [("wrong_shape", r"\(2, 7\) where \(2, 2\)"), ("not_probabilities", "must sum to 1")]
+    ("name", "match"), [("wrong_shape", r"\(2, 7\) instead of \(2, 2\)"), ("not_probabilities", "must sum to 1")]
 )
 def test_wrong_answers_are_named(name, match):
     with pytest.raises(RunError, match=match):

@@ -6,18 +6,22 @@ import csv
 import json
 import os
 import platform
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import indent
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from epida_ray import cli
+import epida_ray.cli.list
+import epida_ray.cli.status
 from epida_ray.classify.cnn import CNN
-from epida_ray.core.errors import RequestError
-from epida_ray.method.requests import TrainConfig, make_config
+from epida_ray.cli.main import COMMANDS, command_name
 
 LIMIT = 240
 
@@ -69,15 +73,23 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         (["augment", "{in}"], "--output DIR is missing"),
         (["augment", "-o", "{out}"], "INPUT is missing"),
         (["augment", "{in}", "-o", "{out}", "-m", "0"], "-m: Input should be greater"),
-        (["export", "{out}"], "export --help` shows how"),
+        (["export", "{out}"], "see `epida export --help`"),
         (["evaluate", "{parent}", "{in}"], "did you mean {model}?"),
         (["augment", "{in}", "-o", "{out}", "--classifier", "{parent}"], "did you mean {model}?"),
         (
             ["augment", "{in}", "-o", "{out}", "--text-column", "body"],
             "no column 'body'; it has 'text', 'label', 'note'",
         ),
-        (["augment", "{in}", "-o", "{out}", "--combine", "divide"], "combine is add, multiply or weighted"),
+        (
+            ["augment", "{in}", "-o", "{out}", "--combine", "divide"],
+            "'divide' is not one of 'add', 'multiply', 'weighted'",
+        ),
         (["augment", "{in}", "-o", "{out}", "--generator", "magic"], "there is no generator 'magic'"),
+        (["augment", "{in}", "-o", "{out}", "--generator", "none"], "--generator none makes no rewrites"),
+        (["augment", "{in}", "-o", "{out}", "--protect", "nowhere.txt"], "nowhere.txt cannot be read"),
+        (["augment", "{in}", "-o", "{out}", "--config", "nowhere.yaml"], "--config nowhere.yaml: "),
+        (["preview", "a text", "-m", "0"], "Invalid value for '-m'"),
+        (["reproduce", "ablation", "-o", "{out}"], "--data-dir D is missing"),
         (
             ["augment", "{in}", "-o", "{out}", "--generator", "back-translation", "--language", "de"],
             "--language de: back-translation takes no language",
@@ -91,8 +103,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         ),
         (["train", "{in}", "-o", "{out}", "--rounds", "0"], "--rounds: Input should be greater than or equal to 1"),
         (["evaluate", "{in}", "{in}"], "holds no saved model"),
-        (["list", "wonders"], "epida list takes generators, classifiers, selectors"),
-        (["status", "{model}"], "is no run directory: it has no manifest.json"),
+        (["list", "wonders"], "'wonders' is not one of 'generators', 'classifiers', 'selectors'"),
+        (["status", "{model}"], "is not a run directory: it has no manifest.json"),
         (["preview", "a text", "--generator-arg", "x=["], "the value of 'x=[' cannot be read as YAML"),
         (["preview", "a text", "--generator-arg", "x=2020-13-45"], "month must be in 1..12"),
         (["preview", "a text", "--generator", ":Foo"], "generator ':Foo' cannot be imported"),
@@ -118,7 +130,7 @@ def test_augment_evaluate_and_status_from_a_csv(folder: Path, tmp_path: Path) ->
         "augment", str(folder / "in.csv"), "-o", out, "--classifier", str(folder / "model"), "--address", "local"
     )
     assert done.returncode == 0, done.stderr
-    assert "40 rows in" in done.stderr and done.stdout == ""
+    assert "40 rows read" in done.stderr and done.stdout == ""
     rows = pq.read_table(f"{out}/augmented").to_pylist()
     assert {r["source_text"] for r in rows} == {f'He said, "please send\nnumber {i}, thanks"' for i in range(40)}
     again = epida("augment", str(folder / "in.csv"), "-o", out, "--classifier", str(folder / "model"))
@@ -199,60 +211,60 @@ def test_a_missing_extra_is_listed_with_its_name(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("epida_ray.core.registry.find_spec", lambda name: None)
-    cli.list_plugins("classifiers")
+    epida_ray.cli.list.command(epida_ray.cli.list.Kind.classifiers)
     assert "epida-ray[minilm]" in "".join(c for c in capsys.readouterr().out if not c.isspace() and c != "│")
 
 
-@pytest.mark.parametrize(("rounds_done", "said"), [(None, "0 of 8 rounds"), (1, "0 of 8 rounds"), (9, "8 of 8 rounds")])
+@pytest.mark.parametrize(
+    ("rounds_done", "said"), [(None, "rounds: 0 of 8 done"), (1, "rounds: 0 of 8 done"), (9, "rounds: 8 of 8 done")]
+)
 def test_status_of_training_counts_rounds(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], rounds_done: int | None, said: str
 ) -> None:
-    manifest = {"format": 1, "kind": "train", "status": "running", "started": "then\x1b", "asked": {"rounds": 8}}
+    manifest = {"format": 2, "kind": "train", "status": "running", "started": "then\x1b", "request": {"rounds": 8}}
     if rounds_done:
         manifest["rounds_done"] = rounds_done
     if rounds_done == 9:
         done = {"shards": 9, "rows": 40, "candidates": 360, "kept": 120, "rejected": 0, "short": 0}
         manifest |= {"status": "finished", "shards": 8, "done": done, "seconds": {}, "reasons": {"a \x1bb": 1}}
-        manifest["best"] = {"round": 3, "macro_f1": 0.9}
+        manifest["best"] = {"round": 3, "macro_f1": 0.9, "accuracy": 0.9, "loss": 0.1}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    cli.status(str(tmp_path))
+    epida_ray.cli.status.command(str(tmp_path))
     out = capsys.readouterr().out
-    assert out.splitlines()[1] == said and "shards" not in out and "\x1b" not in out
+    assert out.splitlines()[2] == said and "shards" not in out and "\x1b" not in out
 
 
 def test_a_run_whose_process_is_gone_is_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    manifest = {"format": 1, "kind": "train", "status": "running", "started": "then", "asked": {"rounds": 8}}
+    manifest = {"format": 2, "kind": "train", "status": "running", "started": "then", "request": {"rounds": 8}}
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait(60)
     for pid, host, said in (
-        (gone.pid, platform.node(), "train: stopped (its process is gone; run its command again to resume)"),
-        (gone.pid, "another", "train: running"),
-        (os.getpid(), platform.node(), "train: running"),
+        (gone.pid, platform.node(), "train: stopped before it was finished; run the same command again to resume it\n"),
+        (gone.pid, "another", "train: running\n"),
+        (os.getpid(), platform.node(), "train: running\n"),
     ):
         (tmp_path / "manifest.json").write_text(json.dumps(manifest | {"process": {"host": host, "pid": pid}}))
-        cli.status(str(tmp_path))
+        epida_ray.cli.status.command(str(tmp_path))
         assert capsys.readouterr().out.startswith(said)
 
 
-def test_a_config_file_takes_the_names_of_the_command_line(tmp_path: Path) -> None:
+def test_options_of_the_command_line_override_the_file(folder: Path, tmp_path: Path) -> None:
     config = tmp_path / "run.yaml"
-    config.write_text(
-        "train: in.csv\noutput: out\none-time: true\ngenerator-arg: [alpha_sr=0.2]\nclassifier-arg: {a: 1}\n"
-    )
-    values = cli._values({}, str(config), "TRAIN")
-    assert values == {
-        "input": "in.csv", "output": "out", "online": False, "generator_args": {"alpha_sr": 0.2},
-        "classifier_args": {"a": 1},
-    }  # fmt: skip
-    config.write_text("clasifier: cnn\ninput: a\noutput: b\n")
-    with pytest.raises(RequestError, match="--clasifier: no such option; did you mean --classifier?"):
-        make_config(TrainConfig, cli._values({}, str(config), "TRAIN"))
+    config.write_text("generator-arg: [in_file=1]\ntrain: nowhere.csv\noutput: nowhere\n")
+    here = ("--generator-arg", "given_here=1", "-o", str(tmp_path / "out"))
+    result = epida("train", str(folder / "in.csv"), "--config", str(config), *here)
+    assert result.returncode == 2 and "given_here" in result.stderr and "in_file" not in result.stderr
+    result = epida("train", "--config", str(config))
+    assert result.returncode == 2 and "in_file" in result.stderr
+    config.write_text("train: a\noutput: b\nclasifier: cnn\n")
+    result = epida("train", "--config", str(config))
+    assert result.returncode == 2 and "clasifier: no such option; did you mean --classifier?" in result.stderr
 
 
 def test_predict_and_version(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "new.csv").write_text("id,text\n1,is it so\n2,\n")
     done = epida("predict", str(folder / "model"), str(tmp_path / "new.csv"), "-o", str(tmp_path / "out.csv"))
-    assert done.returncode == 0 and "2 rows:" in done.stdout and "1 without a text" in done.stdout
+    assert done.returncode == 0 and "2 rows written to" in done.stdout and "1 without a prediction" in done.stdout
     assert (tmp_path / "out.csv").read_text().startswith("id,text,predicted,confidence\n1,is it so,")
     assert epida("--version").stdout.startswith("epida 0.")
 
@@ -260,11 +272,48 @@ def test_predict_and_version(folder: Path, tmp_path: Path) -> None:
 def test_help_names_what_is_needed() -> None:
     printed = epida("train", "--help").stdout
     headings = [line for line in printed.splitlines() if line.endswith(":") and not line.startswith(" ")]
-    assert headings == ["Arguments:", "Input:", "Method:", "Training:", "Output:", "Where and how:", "Options:"]
+    assert headings == [
+        "Arguments:",
+        "Input:",
+        "Method:",
+        "Training:",
+        "Unlabelled texts and teachers:",
+        "Output:",
+        "Resources and limits:",
+        "Options:",
+    ]
     shown = " ".join(printed.split())
+    assert "[OPTIONS] [TRAIN]" in shown and "Required, here or in --config" in shown and "$RAY_ADDRESS if set" in shown
+    assert "--one-time" in shown and "--generator-arg KEY=VALUE" in shown and "-o, --output DIR" in shown
+
+
+def test_the_program_s_help_fits_80_columns_and_cuts_nothing() -> None:
+    shown = epida("--help", COLUMNS="80").stdout
+    assert "..." not in shown.replace("[ARGS]...", "") and max(map(len, shown.splitlines())) <= 80
+    for module in (module for modules in COMMANDS.values() for module in modules):
+        (first_line, *_) = module.command.__doc__.splitlines()
+        assert re.search(rf"^  {command_name(module)} +{re.escape(first_line)}$", shown, re.MULTILINE)
+
+
+@pytest.mark.parametrize("module", [m for modules in COMMANDS.values() for m in modules], ids=lambda m: m.__name__)
+def test_every_help_ends_with_an_example_of_valid_options(module: Any) -> None:
+    printed = epida(command_name(module), "--help", COLUMNS="80").stdout
     assert (
-        "[OPTIONS] [TRAIN]" in shown and "Needed, here or in --config" in shown and "by default $RAY_ADDRESS" in shown
+        printed.rstrip().endswith(f"Example:\n{indent(module.EXAMPLE, '    ')}")
+        and max(map(len, printed.splitlines())) <= 80
     )
+    assert all(f"{word} " in printed for word in shlex.split(module.EXAMPLE) if word.startswith("--"))
+
+
+def test_help_needs_neither_ray_nor_torch() -> None:
+    code = (
+        "import sys; sys.argv = ['epida', '--help']\n"
+        "from epida_ray.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: print({'ray', 'torch', 'transformers', 'sklearn'} & sys.modules.keys())"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT)
+    assert shown.stdout.splitlines()[-1] == "set()", shown.stderr
 
 
 def test_preview_and_list() -> None:

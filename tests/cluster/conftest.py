@@ -1,4 +1,4 @@
-"""Kills of random kinds come last, as many as are missing; the account of all of them ends the session."""
+"""Kills of random kinds come last, as many as are missing; the account of kills and pauses ends the session."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    if TALLY.kills:
+    if TALLY.kills or TALLY.pauses:
         failed = terminalreporter.stats.get("failed", ())
         TALLY.hangs += sum("Timeout" in str(report.longrepr)[-200:] for report in failed)
-        terminalreporter.write_sep("=", "kills")
+        terminalreporter.write_sep("=", "kills and pauses")
         terminalreporter.write_line(str(TALLY))

@@ -14,7 +14,7 @@ from tests.cluster.processes import committed, content, count_rows, finish, trai
 
 ROWS = 20_000
 ROUNDS = 5
-SLOWLY = ("--generators", "1", "--scorers", "1")
+SLOWLY = ("--generator-actors", "1", "--scorer-actors", "1")
 
 
 def write_folder(folder: Path) -> None:
@@ -37,12 +37,13 @@ class Jobs:
         )  # fmt: skip
 
     def augment(self, name: str, *options: str, job: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-        how = options or ("--generators", "2", "--scorers", "2")
+        how = options or ("--generator-actors", "2", "--scorer-actors", "2")
         return self._submit("augment", "in.parquet", name, "--train-rows", "300", *how, job=job)
 
     def train(self, name: str) -> subprocess.Popen[str]:
         return self._submit(
-            "train", "train.parquet", name, "--rounds", str(ROUNDS), "--pretrain-epochs", "1", "--epochs-per-round",
+            "train", "train.parquet", name, "--classifier", "cnn",
+            "--rounds", str(ROUNDS), "--pretrain-epochs", "1", "--epochs-per-round",
             "2", "--workers", "1", *SLOWLY, job=(),
         )  # fmt: skip
 

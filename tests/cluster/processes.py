@@ -9,7 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -26,9 +26,14 @@ WORDS = ["green", "river", "quick", "stone", "letter", "yellow", "market", "wind
 
 @dataclass
 class Tally:
-    """What was killed in this session, and what came of it."""
+    """What was killed, stopped and made to fail in this session, and what came of it."""
 
     kills: Counter[str] = field(default_factory=Counter)
+    pauses: Counter[str] = field(default_factory=Counter)
+    jumps: int = 0
+    """Of the clock."""
+    faults: int = 0
+    """Of an object store: answers that said to come later, lost requests and answers, delays."""
     runs: int = 0
     """Whose rows were counted at their end."""
     lost: int = 0
@@ -36,11 +41,15 @@ class Tally:
     hangs: int = 0
 
     def __str__(self) -> str:
-        kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(self.kills.items()))
         return (
-            f"{self.kills.total()} kills in {self.runs} runs: {self.lost} rows lost, {self.twice} rows twice, "
-            f"{self.hangs} hangs ({kinds})"
+            f"{self.kills.total()} kills ({_kinds(self.kills)}), {self.pauses.total()} pauses ({_kinds(self.pauses)}), "
+            f"{self.jumps} jumps of the clock and {self.faults} faults of a store in {self.runs} runs: "
+            f"{self.lost} rows lost, {self.twice} rows twice, {self.hangs} hangs"
         )
+
+
+def _kinds(counts: Counter[str]) -> str:
+    return ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items())) or "none"
 
 
 TALLY = Tally()
@@ -65,14 +74,14 @@ def running(arguments: list[str], **environment: str) -> Iterator[subprocess.Pop
         process.wait(LIMIT)
 
 
-def finish(process: subprocess.Popen[str], status: int = 0) -> str:
+def finish(process: subprocess.Popen[str], status: int = 0, limit: float = LIMIT) -> str:
     """Its output at its end, which has to come, with this status. A finished run's rows are counted."""
     try:
-        output, _ = process.communicate(timeout=LIMIT)
+        output, _ = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
         TALLY.hangs += 1
         process.kill()
-        pytest.fail(f"not done after {LIMIT} s: {process.communicate()[0]}")
+        pytest.fail(f"not done after {limit} s: {process.communicate()[0]}")
     assert process.returncode == status, output
     arguments = list(map(str, process.args))  # type: ignore[arg-type]
     kind = next((word for word in arguments if word in ("augment", "train")), None)
@@ -127,6 +136,24 @@ def kill_child(process: subprocess.Popen[str], title: str) -> bool:
     return False
 
 
+@contextmanager
+def paused(process: subprocess.Popen[str], title: str = "driver") -> Iterator[None]:
+    """Stop a Ray process below `process` with these words in its title, or the driver; wake it at the end."""
+    if title == "driver":
+        one = psutil.Process(process.pid)
+    else:
+        found = children(process.pid, title)
+        assert found, f"no process is called {title}"
+        one = found[0]
+    one.suspend()
+    TALLY.pauses[title.strip("_").lower()] += 1
+    try:
+        yield
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            one.resume()
+
+
 def write_corpus(path: Path, rows: int, shortest: int = 16) -> None:
     """Texts of two classes; equal for equal arguments."""
     texts = [
@@ -144,9 +171,13 @@ def committed(run: Path) -> int:
 
 
 def content(run: Path, *parts: str) -> dict[str, str]:
-    """Name and hash of every file in these folders of a run, else in all; not of its manifest."""
+    """Name and hash of every file in these folders of a run, else in all.
+
+    Not of its manifest, its owners and its model's card, which tell of times and processes.
+    """
     folders = [run / part for part in parts] or [run]
-    files = [p for folder in folders for p in folder.rglob("*") if p.is_file() and p.name != "manifest.json"]
+    files = [p for folder in folders for p in folder.rglob("*") if p.is_file() and p.parent != run / "owner"]
+    files = [p for p in files if p.name not in ("manifest.json", "README.md")]
     return {p.relative_to(run).as_posix(): sha256(p.read_bytes()).hexdigest() for p in files}
 
 
@@ -158,7 +189,7 @@ def trained(run: Path, rounds: int) -> dict[str, str]:
 
 
 def count_rows(run: Path, samples: int | None = None) -> None:
-    """Every sample is kept or set aside, in every round, and no row is there twice.
+    """Every sample is kept or rejected, in every round, and no row is there twice.
 
     `samples` is how many there were; without it, those of any round must be in each.
     """

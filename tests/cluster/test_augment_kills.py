@@ -34,7 +34,7 @@ def check_equal(folder: Path, name: str) -> None:
 
 
 def test_an_actor_of_each_kind_killed_in_the_middle_changes_nothing(corpus: Path) -> None:
-    with running(command(corpus, "actors", "--generators", "1"), PYTHONHASHSEED="2") as process:
+    with running(command(corpus, "actors", "--generator-actors", "1"), PYTHONHASHSEED="2") as process:
         for count, kind in enumerate(("Generate", "Score"), start=1):
             wait_until(process, f"shard {count}", lambda n=count: committed(corpus / "actors") >= n)
             assert kill_child(process, kind), f"no process is called {kind}"

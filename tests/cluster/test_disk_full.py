@@ -13,7 +13,20 @@ import pytest
 from tests.cluster.processes import WORDS, content, epida, finish, running
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
-TRAIN = ("--rounds", "5", "--pretrain-epochs", "1", "--epochs-per-round", "2", "--generators", "1", "--scorers", "1")
+TRAIN = (
+    "--classifier",
+    "cnn",
+    "--rounds",
+    "5",
+    "--pretrain-epochs",
+    "1",
+    "--epochs-per-round",
+    "2",
+    "--generator-actors",
+    "1",
+    "--scorer-actors",
+    "1",
+)
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,11 @@ import pytest
 
 import epida_ray
 from epida_ray.core.errors import RequestError
-from epida_ray.data.inputs import Columns, ShardReader, plan_inputs
+from epida_ray.data.plan import Columns, plan_inputs
+from epida_ray.data.reader import ShardReader
 from epida_ray.method.evaluate import evaluate_model
 from epida_ray.method.preview import preview
-from epida_ray.method.requests import AugmentConfig
+from epida_ray.method.requests import AugmentRequest
 
 PACKAGE = Path(epida_ray.__file__).parent
 
@@ -106,16 +107,16 @@ def test_a_model_directory_runs_no_code(tmp_path: Path, evil: str, named: bool, 
     (tmp_path / "own").write_bytes(pickle.dumps(Bomb(exploded)))
     (tmp_path / "in.csv").write_text("text,label\nx,a\ny,b\n")
     trust = [config["classifier"]] if named else []
-    with pytest.raises(RequestError, match="no predict_proba|no class with|would run"):
+    with pytest.raises(RequestError, match="no predict_proba|not a class with|would run"):
         evaluate_model(str(tmp_path), str(tmp_path / "in.csv"), "text", "label", trust_code=trust)
-    with pytest.raises(RequestError, match="no predict_proba|no class with|would run"):
+    with pytest.raises(RequestError, match="no predict_proba|not a class with|would run"):
         preview("some words to rewrite", classifier=str(tmp_path), label="a", trust_code=tuple(trust))
     assert not exploded.exists()
 
 
 def test_a_run_trusts_the_code_that_its_request_names(tmp_path: Path) -> None:
     def trusted(**options: object) -> tuple[str, ...]:
-        return AugmentConfig(input="in.csv", output="out", **options).trusted()
+        return AugmentRequest(input="in.csv", output="out", **options).trusted()
 
     assert trusted(classifier="my:Class", trust_code=["my.Type"]) == ("my:Class", "my.Type")
     assert "my.Type" in trusted(classifier="sklearn:p.skops", classifier_args={"trust": ["my.Type"]})

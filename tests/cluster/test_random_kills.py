@@ -35,14 +35,16 @@ OFFLINE = ("Generate", "Generate", "Score", "Score", "driver")
 def augment(folder: Path, name: str) -> list[str]:
     return epida(
         "augment", str(folder / "in.parquet"), "--output", str(folder / name), "--address", "local", "--train-rows",
-        "300", "--generators", "1", "--scorers", "1",
+        "300", "--generator-actors", "1", "--scorer-actors", "1",
     )  # fmt: skip
 
 
 def train(folder: Path, name: str) -> list[str]:
     return epida(
-        "train", str(folder / "in.parquet"), "--output", str(folder / name), "--address", "local", "--rounds", "6",
-        "--pretrain-epochs", "1", "--epochs-per-round", "2", "--workers", "1", "--generators", "1", "--scorers", "1",
+        "train", str(folder / "in.parquet"), "--classifier", "cnn",
+        "--output", str(folder / name), "--address", "local", "--rounds", "6",
+        "--pretrain-epochs", "1", "--epochs-per-round", "2", "--workers", "1",
+        "--generator-actors", "1", "--scorer-actors", "1",
         "--stall-timeout", "200",
     )  # fmt: skip
 

@@ -14,8 +14,9 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from epida_ray.api import _location
-from epida_ray.data.inputs import Columns, plan_inputs
-from tests.cluster.processes import content, epida, finish, running, wait_until
+from epida_ray.data.plan import Columns, plan_inputs
+from tests.cluster.flaky import FAULTS, flaky
+from tests.cluster.processes import TALLY, content, epida, finish, running, wait_until
 
 LOCAL = ("--address", "local")
 ROWS = 12_000
@@ -56,11 +57,11 @@ class Server:
         return [entry["Key"] for page in pages for entry in page.get("Contents", ())]
 
     def content(self, run: str) -> dict[str, str]:
-        """Name and hash of every object of a run but its manifest."""
+        """Name and hash of every object of a run but its manifest, its owners and its model's card."""
         found = {}
         for key in self.keys(f"{run}/"):
             name = key.removeprefix(f"{run}/")
-            if name != "manifest.json":
+            if name not in ("manifest.json", "model/README.md") and not name.startswith("owner/"):
                 body = self.client.get_object(Bucket="bucket", Key=key)["Body"].read()
                 found[name] = sha256(body).hexdigest()
         return found
@@ -110,6 +111,32 @@ def test_a_run_on_s3_killed_and_resumed_holds_what_a_run_on_disk_holds(server: S
     assert "--seed was 0, now 1" in refused and "Traceback" not in refused
 
 
+@pytest.mark.chaos
+@pytest.mark.timeout(900)
+def test_a_run_on_a_flaky_s3_killed_and_resumed_holds_what_a_run_on_disk_holds(server: Server, tmp_path: Path) -> None:
+    corpus(tmp_path / "flaky" / "in.parquet", ROWS)
+    server.client.upload_file(str(tmp_path / "flaky" / "in.parquet"), "bucket", "flaky/in.parquet")
+
+    def command(base: str) -> list[str]:
+        places = (f"{base}/flaky/in.parquet", "--output", f"{base}/flaky-run")
+        return epida("augment", *places, "--train-rows", "200", *LOCAL)
+
+    with running(command(str(tmp_path))) as process:
+        finish(process)
+    expected = content(tmp_path / "flaky-run")
+    shards = sum(name.startswith("augmented/") for name in expected)
+    with flaky(server.address) as (address, faults):
+        environment = server.environment | {"AWS_ENDPOINT_URL": f"http://{address}"}
+        with running(command("s3://bucket"), **environment) as process:
+            wait_until(process, "a third of the shards", lambda: len(server.keys("flaky-run/augmented/")) > shards // 3)
+        assert len(server.keys("flaky-run/augmented/")) < shards
+        with running(command("s3://bucket"), **environment) as process:
+            assert "resuming" in finish(process)
+    assert server.content("flaky-run") == expected
+    assert faults.keys() == {"outage", *FAULTS, "none"}, faults
+    TALLY.faults += faults.total() - faults["none"]
+
+
 @pytest.mark.slow
 def test_the_server_may_be_named_in_the_url_and_the_model_be_on_it(server: Server, tmp_path: Path) -> None:
     corpus(tmp_path / "in put.parquet", 200)
@@ -126,7 +153,7 @@ def test_the_server_may_be_named_in_the_url_and_the_model_be_on_it(server: Serve
     copied = {name: value for name, value in server.content("second").items() if name.startswith("model/")}
     assert copied == content(tmp_path / "first", "model")
     output = output_of(
-        server, "train", f"s3://bucket/in%20put.parquet{options}", "--output", f"s3://bucket/third{options}",
+        server, "train", "--classifier", "cnn", f"s3://bucket/in%20put.parquet{options}", "--output", f"s3://bucket/third{options}",
         "--eval", f"s3://bucket/in%20put.parquet{options}", "--loss", "original", "--rounds", "1", *LOCAL,
         AWS_ENDPOINT_URL="http://127.0.0.1:9",
     )  # fmt: skip
@@ -149,9 +176,12 @@ def test_wrong_places_are_one_line(server: Server, tmp_path: Path) -> None:
     for arguments, message in (
         (("s3://bucket/nowhere", "--output", "s3://bucket/third"), "no such file or directory: s3://bucket/nowhere"),
         (("s3://key:secret@bucket/in", *where), "keep credentials out of URLs"),
-        (("s3://bucket/full", *where), "s3://bucket/full is not empty and holds no run"),
+        (("s3://bucket/full", *where), "s3://bucket/full is the output directory as well"),
         (("s3://bucket/full", "--output", "s3://none/run"), "s3://none/run"),
-        (("s3://bucket/full", *where, "--classifier", "s3://bucket/full"), "neither a directory with a saved model"),
+        (
+            ("s3://bucket/full", "--output", "s3://bucket/third", "--classifier", "s3://bucket/full"),
+            "neither a directory with a saved model",
+        ),
     ):
         output = output_of(server, "augment", *arguments, *LOCAL, status=2)
         assert message in output and len(output.splitlines()) == 1, output

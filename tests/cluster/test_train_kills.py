@@ -26,9 +26,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def command(folder: Path, name: str, workers: int) -> list[str]:
     return epida(
-        "train", str(folder / "in.parquet"), "--output", str(folder / name), "--address", "local", "--rounds",
+        "train", str(folder / "in.parquet"), "--classifier", "cnn",
+        "--output", str(folder / name), "--address", "local", "--rounds",
         str(ROUNDS), "--pretrain-epochs", "1", "--epochs-per-round", "2", "--workers", str(workers),
-        "--generators", "1", "--scorers", "1", "--stall-timeout", "200",
+        "--generator-actors", "1", "--scorer-actors", "1", "--stall-timeout", "200", "--keep-checkpoints",
     )  # fmt: skip
 
 

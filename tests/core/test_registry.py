@@ -45,6 +45,10 @@ def test_wrong_arguments_are_named() -> None:
         REGISTRY.create("decimal:Decimal", bogus=1)
     with pytest.raises(RequestError, match="bogus.*; it takes: numerator, denominator"):
         REGISTRY.create("fractions:Fraction", bogus=1)
+    with pytest.raises(RequestError, match="requires arguments: missing a required argument: 'seq'"):
+        REGISTRY.create("collections:UserString")
+    with pytest.raises(RequestError, match="'decimal:Decimal' cannot be created with these arguments: .*dict"):
+        REGISTRY.create("decimal:Decimal", value={})
 
 
 def test_listing_keeps_what_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:

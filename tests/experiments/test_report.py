@@ -1,5 +1,7 @@
 import json
-import shutil
+import threading
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +12,17 @@ import pytest
 from epida_ray.classify.cnn import CNN
 from epida_ray.core.errors import RequestError
 from epida_ray.data.storage import Storage
-from epida_ray.experiments.catalogue import EXPERIMENTS, Options
-from epida_ray.experiments.report import _even_share, mark_words, render, report_data, write_report
-from epida_ray.experiments.tables import Row, write_results
+from epida_ray.experiments.catalogue import EXPERIMENTS
+from epida_ray.experiments.layout import PLOT, RESULTS, TABLE
+from epida_ray.experiments.options import Options
+from epida_ray.experiments.report import render, report_data, write_report
+from epida_ray.experiments.report_rows import even_share
+from epida_ray.experiments.reproduce import write_results
+from epida_ray.experiments.results import Results, Row
+from epida_ray.experiments.trials import NONE
+from epida_ray.experiments.watch import REFRESH, watcher
+from epida_ray.generate.word_marks import mark_words
+from epida_ray.runs.manifest import Done, Manifest, read_manifest
 
 HOSTILE = '<script>window.hacked = 1</script><img src=x onerror="window.hacked = 1"></script>{{DATA}}'
 
@@ -52,18 +62,13 @@ def write_run(folder: Path, samples: int, *, candidates: bool = True, metrics: b
     (folder / "rejected").mkdir()
     rejected = [{"sample_id": "in.csv:9", "stage": "read", "reason": "the text is empty <b>", "text": HOSTILE}]
     pq.write_table(pa.Table.from_pylist(rejected), folder / "rejected" / "a.parquet")
-    manifest = {
-        "format": 1,
-        "kind": "augment",
-        "status": "finished",
-        "asked": {"m": 3, "k": 3, "select": "rem+cem"},
-        "command": ["epida", "augment", "in.csv", "--output", "a dir"],
-        "versions": {"python": "3.11"},
-        "seconds": {"generate": 2.0, "score": 5.5},
-        "done": {"rows": samples, "candidates": 9 * samples, "kept": 3 * samples, "short": 0, "rejected": 1},
-        "reasons": {"the text is empty <b>": 1},
-    }
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    manifest = Manifest(
+        kind="augment", status="finished", request={"m": 3, "k": 3, "select": "rem+cem"},
+        command=["epida", "augment", "in.csv", "--output", "a dir"], versions={"python": "3.11"},
+        seconds={"generate": 2.0, "score": 5.5}, reasons={"the text is empty <b>": 1},
+        done=Done(rows=samples, candidates=9 * samples, kept=3 * samples, rejected=1),
+    )  # fmt: skip
+    manifest.write(Storage(str(folder)))
     if metrics:
         lines = [{"round": i, "loss": 1 / (i + 1), "dev": {"macro_f1": 0.5 + i / 10}, "note": "x"} for i in range(4)]
         (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -97,32 +102,33 @@ def test_hidden_states_of_the_runs_own_model(tmp_path, candidates):
     }
 
 
-def asked(run: Path, **options: object) -> dict:
-    manifest = json.loads((run / "manifest.json").read_text())
-    manifest["asked"] |= options
-    (run / "manifest.json").write_text(json.dumps(manifest))
-    return report_data(Storage(str(run)))
+def requested(run: Path, **options: object) -> dict:
+    storage = Storage(str(run))
+    manifest = read_manifest(storage)
+    manifest.request |= options
+    manifest.write(storage)
+    return report_data(storage)
 
 
-def test_panels_bear_the_names_of_the_scores_that_were_asked_for(tmp_path):
+def test_panels_have_the_names_of_the_requested_scores(tmp_path):
     pytest.importorskip("sklearn", reason="pip install 'epida-ray[report]'")
     run = write_run(tmp_path / "run", 12)
     CNN(("billing", "bug"), vectors="hashed", channels=4).save(run / "model")
     for select, names in (("ppl+cosine", ["kept", "PPL only", "COSINE only"]), ("random", ["kept"]), ("rem", ["kept"])):
-        assert [name for name, _ in asked(run, select=select)["map"]["panels"]] == names
-    assert asked(run)["scatter"]["normalized"] and not asked(run, normalize=False)["scatter"]["normalized"]
+        assert [name for name, _ in requested(run, select=select)["map"]["panels"]] == names
+    assert requested(run)["scatter"]["normalized"] and not requested(run, normalize=False)["scatter"]["normalized"]
 
 
-def test_a_model_that_cannot_be_used_costs_the_map_alone(tmp_path):
+def test_without_a_usable_model_only_the_map_is_missing(tmp_path):
     pytest.importorskip("sklearn", reason="pip install 'epida-ray[report]'")
     run = write_run(tmp_path / "run", 12)
     same = CNN(("billing", "bug"), vectors="hashed", channels=4)
     same.load_state({name: np.zeros_like(value) for name, value in same.state().items()} | {"temperature": np.ones(())})
     same.save(run / "model")
-    assert "all alike" in report_data(Storage(str(run)))["map"]["missing"]
+    assert "all equal" in report_data(Storage(str(run)))["map"]["missing"]
     (run / "model" / "config.json").write_text('{"classifier": "nothing"}')
     data = report_data(Storage(str(run)))
-    assert "cannot be used here" in data["map"]["missing"] and data["kept"]["text"]
+    assert "cannot be loaded here" in data["map"]["missing"] and data["kept"]["text"]
 
 
 def test_examples_are_whole(tmp_path, monkeypatch):
@@ -167,7 +173,7 @@ def test_placeholders_in_the_data_stay_as_they_are():
     assert '"title":"{{STYLE}}"' in render({"title": "{{STYLE}}"})
 
 
-def test_a_directory_that_is_no_run_is_refused(tmp_path):
+def test_a_directory_without_a_run_is_refused(tmp_path):
     with pytest.raises(RequestError, match="run directory"):
         write_report(str(tmp_path))
 
@@ -192,30 +198,8 @@ def test_marked_words(source, text, changed, left_out):
 
 
 def test_shares_are_even_and_within_sizes():
-    assert _even_share([10, 1000, 1000], 210) == [10, 100, 100]
-    assert _even_share([5, 5], 100) == [5, 5]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """A headless Chromium; Debian has it as chromium and chromium-driver."""
-    if not shutil.which("chromium") or not shutil.which("chromedriver"):
-        pytest.skip("no Chromium here: apt-get install chromium chromium-driver")
-    webdriver = pytest.importorskip("selenium.webdriver", reason="pip install selenium")
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium")
-    for argument in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--window-size=1300,1000",
-    ):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver")))
-    yield driver
-    driver.quit()
+    assert even_share([10, 1000, 1000], 210) == [10, 100, 100]
+    assert even_share([5, 5], 100) == [5, 5]
 
 
 def cells(driver, table, column):
@@ -285,7 +269,7 @@ def test_a_hundred_thousand_rows(browser, tmp_path):
 def test_the_page_is_valid_without_any_data_section(browser, tmp_path):
     run = tmp_path / "run"
     run.mkdir()
-    (run / "manifest.json").write_text(json.dumps({"format": 1, "kind": "augment", "status": "running"}))
+    Manifest(kind="augment", status="running", request={}).write(Storage(str(run)))
     write_report(str(run))
     browser.get((run / "report.html").as_uri())
     assert browser.execute_script("return document.body.dataset.ready") == "yes"
@@ -295,23 +279,151 @@ def test_the_page_is_valid_without_any_data_section(browser, tmp_path):
 def test_an_experiment_in_a_browser(browser, tmp_path):
     folder = tmp_path / "combine"
     rows = [
-        Row(t, {"macro_f1": 0.5 + t.seed / 100, "accuracy": 0.5} | ({"flips": 0.1} if t.method.generator else {}))
+        Row(t, {"macro_f1": 0.5 + t.seed / 100, "accuracy": 0.5} | ({"flips": 0.1} if t.method != NONE else {}))
         for t in EXPERIMENTS["combine"].trials(Options())
     ]
-    write_results(EXPERIMENTS["combine"], rows, Storage(str(tmp_path)), {"<b>x</b>": "no model"})
-    manifest = {"format": 1, "kind": "reproduce", "status": "finished", "title": "Adding", "trials": len(rows)}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    results = Results(EXPERIMENTS["combine"], rows)
+    write_results(results, Storage(str(tmp_path)), Options(), failures={"<b>x</b>": "no model"})
+    experiment = {"title": "Adding", "trials": len(rows)}
+    manifest = Manifest(kind="reproduce", status="finished", request={}, experiment=experiment)
+    manifest.write(Storage(str(folder)))
     write_report(str(folder))
     browser.get((folder / "report.html").as_uri())
     assert browser.execute_script("return document.body.dataset.ready") == "yes"
-    assert browser.execute_script("return document.querySelectorAll('#result svg circle').length") == len(rows)
+    assert browser.execute_script("return document.querySelector('#result img').naturalWidth") > 100
     assert "(paper 0.740)" in browser.find_element("css selector", "#result").text
-    assert "<b>x</b> was left out" in browser.find_element("css selector", "#result").text
+    assert "<b>x</b> failed" in browser.find_element("css selector", "#result").text
     assert len(cells(browser, "trials-table", 0)) == len(rows)
     heads = [b.text for b in browser.find_elements("css selector", "#trials-table th button")]
     flips = heads.index("flips")
-    for _ in range(2):  # up or down, what was not measured is blank and comes last
+    for _ in range(2):  # in both directions, blank cells come last
         browser.find_elements("css selector", "#trials-table th button")[flips].click()
         shown = cells(browser, "trials-table", flips)
         assert shown[-10:] == [""] * 10 and all(shown[:-10])
     assert [e for e in browser.get_log("browser") if e["level"] == "SEVERE"] == []
+
+
+def test_a_hostile_plot_runs_no_script(browser, tmp_path):
+    """The directory comes from someone else: whatever plot.svg is, it stays a picture."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    experiment = {"title": "Adding", "trials": 1}
+    Manifest(kind="reproduce", status="finished", request={}, experiment=experiment).write(Storage(str(folder)))
+    (folder / RESULTS).write_text("trial\n1\n")
+    (folder / TABLE).write_text("nothing")
+    (folder / PLOT).write_text(
+        '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9" onload="parent.hacked = window.hacked = 1">'
+        "<script>parent.hacked = window.hacked = 1</script></svg>"
+    )
+    write_report(str(folder))
+    browser.get((folder / "report.html").as_uri())
+    assert browser.execute_script("return document.body.dataset.ready") == "yes"
+    assert browser.execute_script("return document.querySelector('#result img').complete")
+    assert browser.execute_script("return window.hacked") is None
+    assert not browser.find_elements("css selector", "#result svg, #result script")
+    inline = "const s = document.createElement('script'); s.textContent = 'window.hacked = 1'; document.body.append(s)"
+    browser.execute_script(inline)
+    assert browser.execute_script("return window.hacked") is None, "the policy must refuse a script that is added"
+    assert "Content Security Policy" in str(browser.get_log("browser"))  # reading the log empties it for the next test
+
+
+def trained(folder: Path, *, test: bool = True, dev: int = 40) -> Path:
+    """A finished training run, with the files that its report reads."""
+    write_run(folder, 6, candidates=False)
+    storage = Storage(str(folder))
+    per_class = {
+        "bug": {"precision": 0.9, "recall": 0.8, "f1": 0.85, "support": 60},
+        "billing": {"precision": 0.2, "recall": 0.3, "f1": 0.24, "support": 20},
+    }
+    result = {
+        "macro_f1": 0.545, "accuracy": 0.7, "rows": 80, "rejected": 0, "reasons": {}, "per_class": per_class,
+        "confusion": [[48, 12], [14, 6]],
+        "reliability": [
+            {"rows": 30, "confidence": 0.55, "accuracy": 0.5}, {"rows": 50, "confidence": 0.95, "accuracy": 0.8},
+        ],
+    }  # fmt: skip
+    Manifest(
+        kind="train", status="finished", request={"generator": "eda", "rounds": 3, "m": 3}, labels=["bug", "billing"],
+        execution={"input": "tickets.csv"}, prepared={"train": 70, "dev": dev, "rejected": 0}, rounds_done=4,
+        best={"round": 2, "macro_f1": 0.66, "accuracy": 0.7, "loss": 0.5}, test=result if test else None,
+        done=Done(rows=70, kept=200),
+    ).write(storage)  # fmt: skip
+    rounds = [
+        {"round": i, "loss": 1 / (i + 1), "dev_macro_f1": 0.6 + 0.03 * i, "seconds": {"train": i}} for i in range(4)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in rounds))
+    rows = [
+        {"sample_id": f"p:{i}", "text": HOSTILE if not i else f"pool text {i}", "label": ("bug", "billing")[i % 2],
+         "soft_label": [0.75, 0.25] if i % 2 == 0 else [0.1, 0.9], "weight": 0.5, "rewritten": False, "round": 1,
+         "weights_version": 1}
+        for i in range(60)
+    ]  # fmt: skip
+    (folder / "pseudo").mkdir()
+    pq.write_table(pa.Table.from_pylist(rows), folder / "pseudo" / "round=001.parquet")
+    return folder
+
+
+def test_the_verdict_says_what_was_done_what_came_out_and_what_is_next(tmp_path):
+    done, outcome, next_ = report_data(Storage(str(trained(tmp_path / "a"))))["verdict"]
+    assert done == (
+        "A classifier for 2 classes was trained on 70 texts of tickets.csv, with eda rewrites, in 3 rounds."
+    )
+    assert (
+        "Test macro-F1 is 0.545" in outcome
+        and "+0.060 over round 0" in outcome
+        and "40 dev rows cannot tell this from chance" in outcome
+    )
+    assert "weakest class is billing (F1 0.24, 20 test rows)" in next_
+    _, outcome, next_ = report_data(Storage(str(trained(tmp_path / "b", test=False, dev=40_000))))["verdict"]
+    assert "Dev macro-F1 is 0.660 in round 2" in outcome and "more than chance explains" in outcome
+    assert "epida evaluate" in next_
+    verdict = report_data(Storage(str(write_run(tmp_path / "c", 5))))["verdict"]
+    assert verdict[1] == "15 rewrites were kept, 3.0 for each text; 1 rows were rejected."
+    assert "rejected, below" in verdict[2]
+
+
+def test_a_training_run_in_a_browser(browser, tmp_path):
+    run = trained(tmp_path / "run")
+    write_report(str(run))
+    browser.get((run / "report.html").as_uri())
+    assert browser.execute_script("return document.body.dataset.ready") == "yes"
+    assert len(browser.find_elements("css selector", "#verdict p")) == 3
+    assert [c.text for c in browser.find_elements("css selector", "#confusion tbody td")] == ["48", "12", "14", "6"]
+    assert len(browser.find_elements("css selector", "#reliability circle")) == 2
+    assert cells(browser, "classes-table", 0) == ["bug", "billing"]
+    assert browser.find_elements("css selector", "#rounds line.chosen")
+    assert HOSTILE in cells(browser, "pool-table", 1) and cells(browser, "pool-table", 2)[1] == "billing 0.90, bug 0.10"
+    choose = (
+        "const s = document.querySelector(arguments[0]); s.value = arguments[1]; s.dispatchEvent(new Event('change'))"
+    )
+    browser.execute_script(choose, "#pool-table select", "bug")
+    assert set(cells(browser, "pool-table", 0)) == {"bug"} and len(cells(browser, "pool-table", 0)) == 25
+    browser.execute_script(choose, "#examples select", "bug")
+    shown = browser.execute_script(
+        "return [...document.querySelectorAll('#examples [data-class]')].filter(n => !n.hidden)"
+        ".map(n => n.dataset.class)"
+    )
+    assert shown and set(shown) == {"bug"}
+    assert [e for e in browser.get_log("browser") if e["level"] == "SEVERE"] == []
+
+
+def test_watching_shows_the_newest_state_and_stops_when_the_run_ends(tmp_path):
+    run = write_run(tmp_path / "run", 5)
+    storage = Storage(str(run))
+    manifest = read_manifest(storage)
+    manifest.model_copy(update={"status": "running"}).write(storage)
+    with watcher(str(run), 0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/"
+        with urllib.request.urlopen(url, timeout=60) as page:
+            assert page.headers["Refresh"] == str(REFRESH) and b"The run is running" in page.read()
+        manifest.write(storage)
+        with urllib.request.urlopen(url, timeout=60) as page:
+            assert page.headers["Refresh"] is None and b"The run is running" not in page.read()
+        for wrong, headers, status in ((url + "manifest.json", {}, 404), (url, {"Host": "evil.example"}, 403)):
+            with pytest.raises(urllib.error.HTTPError) as caught:
+                urllib.request.urlopen(urllib.request.Request(wrong, headers=headers), timeout=60)
+            assert caught.value.code == status
+        server.shutdown()
+    with pytest.raises(RequestError, match="not a run directory"):
+        watcher(str(tmp_path), 0)

@@ -10,9 +10,11 @@ import pytest
 from epida_ray.core.errors import RequestError, RunError
 from epida_ray.core.progress import Reporter
 from epida_ray.data.storage import Storage
-from epida_ray.experiments import reproduce as experiments
-from epida_ray.experiments.catalogue import EXPERIMENTS, Options
+from epida_ray.experiments.catalogue import EXPERIMENTS
+from epida_ray.experiments.options import Options
 from epida_ray.experiments.reproduce import reproduce
+from epida_ray.runs.manifest import read_manifest
+from epida_ray.stream import tasks
 
 FAST = ("normalization", "replacement")
 
@@ -48,7 +50,7 @@ def write_corpus(folder):
     return str(folder)
 
 
-TOY = Options(quick=True, columns=(("toy", "100%"),))
+TOY = Options(quick=True, settings=(("toy", "100%"),))
 
 
 def test_trials_are_kept_and_shared_between_experiments(tmp_path, local_ray):
@@ -69,26 +71,29 @@ def test_trials_are_kept_and_shared_between_experiments(tmp_path, local_ray):
     assert len(fresh) == 2  # raw scores with two seeds; the rest is what combine ran
 
 
-def test_a_method_that_cannot_run_is_left_out_and_named(tmp_path, local_ray):
-    options = Options(quick=True, columns=(("toy", "100%"),), generators=("eda", "masked-lm"))
+def failures(folder):
+    return read_manifest(Storage(str(folder))).experiment["failures"]
+
+
+def test_a_method_that_cannot_run_is_named_with_the_reason(tmp_path, local_ray):
+    options = Options(quick=True, settings=(("toy", "100%"),), generators=("eda", "masked-lm"))
     folder = Path(reproduce("generality", write_corpus(tmp_path / "data"), str(tmp_path / "out"), options))
     text = (folder / "table.md").read_text()
-    assert "random masked-lm was left out: " in text and "| EPiDA with EDA |" in text
-    failed = json.loads((folder / "manifest.json").read_text())["failed"]
-    assert set(failed) == {"random masked-lm", "EPiDA with masked-lm"}
+    assert "random masked-lm failed: " in text and "| EPiDA with EDA |" in text
+    assert set(failures(folder)) == {"random masked-lm", "EPiDA with masked-lm"}
 
 
-def test_a_table_of_other_options_is_replaced_aloud_and_comes_back(tmp_path, local_ray, capsys):
+def test_a_table_of_other_options_is_replaced_with_a_warning_and_can_be_restored(tmp_path, local_ray, capsys):
     data, out = write_corpus(tmp_path / "data"), str(tmp_path / "out")
     folder = Path(reproduce("normalization", data, out, TOY))
     table = (folder / "table.md").read_text()
     (folder / "report.html").write_text("of the first")
     assert "Classifier: CNN" in table and "--quick" in table
     trial = json.loads(next((tmp_path / "out" / "trials").iterdir()).read_text())
-    assert trial["of"]["trial"]["dataset"] == "toy" and "torch" in trial["of"]["surroundings"]["versions"]
+    assert trial["of"]["trial"]["dataset"] == "toy" and "torch" in trial["of"]["environment"]["versions"]
     other = replace(TOY, classifier_args={"vectors": "hashed"})
     reproduce("normalization", data, out, other, reporter=Reporter())
-    assert "was made with other options (classifier_args)" in " ".join(capsys.readouterr().err.split())
+    assert "which has other options (classifier_args)" in " ".join(capsys.readouterr().err.split())
     assert "hashed" in (folder / "table.md").read_text() and not (folder / "report.html").exists()
     reproduce("normalization", data, out, TOY)
     assert (folder / "table.md").read_text() == table
@@ -104,18 +109,20 @@ class Killed:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_trial_that_fails_in_any_way_is_left_out_and_named(tmp_path, local_ray, monkeypatch):
-    monkeypatch.setattr(experiments, "_trial", experiments._trial.options(max_retries=0))
+def test_a_trial_that_fails_in_any_way_is_named_with_the_reason(tmp_path, local_ray, monkeypatch):
+    monkeypatch.setattr(tasks, "RETRIES", 0)
     own = (f"{__name__}:Broken", f"{__name__}:Killed")
-    options = Options(quick=True, columns=(("toy", "100%"),), generators=("eda", *own), seeds=(0,))
+    options = Options(quick=True, settings=(("toy", "100%"),), generators=("eda", *own), seeds=(0,))
     folder = reproduce("generality", write_corpus(tmp_path / "data"), str(tmp_path / "out"), options)
-    failed = json.loads((Path(folder) / "manifest.json").read_text())["failed"]
+    failed = failures(folder)
     assert failed[f"random {own[0]}"] == "ZeroDivisionError: of its own"
     assert "WorkerCrashedError" in failed[f"random {own[1]}"] and len(failed) == 4
 
 
-def test_trials_that_never_end_are_given_up(tmp_path, local_ray):
-    with pytest.raises(RunError, match=r"no trial ended .* 0 of \d+ trials ended; .* to resume"):
+def test_the_experiment_gives_up_on_trials_that_never_end(tmp_path, local_ray):
+    with pytest.raises(
+        RunError, match=r"no trial ended .* 0 of \d+ trials ended; .* Finished trials are kept in .* to resume"
+    ):
         reproduce("combine", write_corpus(tmp_path / "data"), str(tmp_path / "out"), TOY, stall_timeout=0.01)
 
 
@@ -125,17 +132,42 @@ def test_the_place_of_the_results_is_a_url_where_the_output_is_one(tmp_path, loc
     assert folder == f"{out}/normalization" and Storage(folder).read("table.md").startswith(b"# normalization")
 
 
-def test_what_cannot_start_is_said(tmp_path, local_ray):
+def test_a_wrong_request_is_refused_before_the_first_trial(tmp_path, local_ray):
     with pytest.raises(RequestError, match="there is no experiment"):
         reproduce("nothing", str(tmp_path), str(tmp_path))
-    with pytest.raises(RequestError, match="no train and test file"):
+    with pytest.raises(RequestError, match="has no train and test file"):
         reproduce("k", str(tmp_path), str(tmp_path))
-    options = Options(quick=True, columns=(("toy", "100%"),), classifier="nothing")
+    options = Options(quick=True, settings=(("toy", "100%"),), classifier="nothing")
     data, out = write_corpus(tmp_path / "data"), str(tmp_path / "out")
     with pytest.raises(RequestError, match="there is no classifier"):
         reproduce("k", data, out, options)
     with pytest.raises(RequestError, match="there is no generator 'nothing'"):
         reproduce("generality", data, out, replace(TOY, generators=("nothing",)))
-    for size, reason in (("0%", "a subset is"), ("1 per class", "none is left to choose the epoch by")):
+    for size, reason in (("0%", "the size of a subset is"), ("1 per class", "none is left for the dev split")):
         with pytest.raises(RequestError, match=reason):
-            reproduce("k", data, out, replace(TOY, columns=(("toy", size),)))
+            reproduce("k", data, out, replace(TOY, settings=(("toy", size),)))
+
+
+def test_a_table_of_an_older_version_is_refused_before_the_first_trial(tmp_path, local_ray):
+    data, out = write_corpus(tmp_path / "data"), tmp_path / "out"
+    (out / "k").mkdir(parents=True)
+    (out / "k" / "manifest.json").write_text('{"format": 1, "kind": "reproduce", "status": "finished", "asked": {}}')
+    with pytest.raises(RequestError, match="older version"):
+        reproduce("k", data, str(out), TOY)
+    assert not (out / "trials").exists()
+
+
+class NoOracle:
+    """A classifier that can be scored with but not trained."""
+
+    def __init__(self, labels):
+        self.labels = tuple(labels)
+
+    def predict_proba(self, texts):
+        raise AssertionError("nobody should ask")
+
+
+def test_without_a_judge_of_labels_its_trials_fail_with_the_reason(tmp_path, local_ray):
+    options = replace(TOY, classifier=f"{__name__}:NoOracle", seeds=(0,))
+    with pytest.raises(RunError, match="the judge of labels cannot be trained: .* cannot be trained; it only scores"):
+        reproduce("error-distance", write_corpus(tmp_path / "data"), str(tmp_path / "out"), options)

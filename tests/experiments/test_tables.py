@@ -6,31 +6,27 @@ import numpy as np
 import pytest
 
 from epida_ray.data.storage import Storage
-from epida_ray.experiments.catalogue import EXPERIMENTS, Options
-from epida_ray.experiments.tables import (
-    Results,
-    Row,
-    csv_text,
-    dot_plot,
-    line_plot,
-    markdown,
-    paired_difference,
-    write_results,
-)
+from epida_ray.experiments.catalogue import EXPERIMENTS
+from epida_ray.experiments.options import Options
+from epida_ray.experiments.plots import dot_plot, line_plot
+from epida_ray.experiments.reproduce import write_results
+from epida_ray.experiments.results import Results, Row
+from epida_ray.experiments.statistics import paired_difference
+from epida_ray.experiments.tables import markdown
 
 
 def rows_of(name, score=lambda trial: 0.5, **options):
     trials = EXPERIMENTS[name].trials(Options(**options))
-    return [Row(t, {"macro_f1": score(t), "accuracy": score(t), "epoch": 3, "seconds": 1.0}) for t in trials]
+    return [Row(t, {"macro_f1": score(t), "accuracy": score(t), "best_round": 3, "seconds": 1.0}) for t in trials]
 
 
-def test_a_difference_inside_the_noise_is_called_that():
+def test_verdicts_on_differences():
     noise = np.random.default_rng(0).normal(size=5)
-    assert paired_difference(noise, -noise).verdict == "inside the noise"
+    assert paired_difference(noise, -noise).verdict == "no clear difference"
     steady = paired_difference([0.6, 0.7, 0.65, 0.72, 0.61], [0.5, 0.61, 0.56, 0.6, 0.5])
     assert steady.verdict == "better" and steady.low < steady.mean < steady.high
     assert paired_difference([0.1, 0.2, 0.1, 0.2, 0.1], [0.5] * 5).verdict == "worse"
-    assert paired_difference([0.9] * 4, [0.1] * 4).verdict == "too few seeds to tell"
+    assert paired_difference([0.9] * 4, [0.1] * 4).verdict == "too few seeds"
 
 
 def test_pairs_are_by_seed_whatever_the_order():
@@ -41,44 +37,52 @@ def test_pairs_are_by_seed_whatever_the_order():
 
 
 def test_the_table_stands_beside_the_papers_numbers():
-    rows = rows_of("ablation", columns=(("trec", "1%"),))
-    text = markdown(Results(EXPERIMENTS["ablation"], rows), rows[0].trial, {"x": "no model"})
+    rows = rows_of("ablation", settings=(("trec", "1%"),))
+    text = markdown(Results(EXPERIMENTS["ablation"], rows), Options(), failures={"x": "no model"})
     assert "| 9: REM+CEM, online, pre-trained | 0.500 ± 0.000 (paper 0.745) |" in text
-    assert "difference to 1: none" in text and "both cannot be" in text and "x was left out: no model" in text
+    assert "difference to 1: none" in text and "contradict each other" in text and "x failed: no model" in text
     assert "PAPER PROTOCOL" not in text
-    rows = rows_of("ablation", columns=(("trec", "1%"),), protocol="paper")
-    assert "PAPER PROTOCOL" in markdown(Results(EXPERIMENTS["ablation"], rows), rows[0].trial, {})
+    rows = rows_of("ablation", settings=(("trec", "1%"),), protocol="paper")
+    assert "PAPER PROTOCOL" in markdown(Results(EXPERIMENTS["ablation"], rows), Options())
+
+
+def test_an_experiment_without_rewrites_compares_with_its_own_baselines():
+    rows = rows_of("few-labels", lambda t: 0.5 + 0.1 * (t.method.name != "cnn"), settings=(("trec", "1%"),))
+    text = markdown(Results(EXPERIMENTS["few-labels"], rows), Options())
+    assert "difference to cnn" in text and "difference to encoder" in text
+    assert "| encoder | +0.100 [+0.100, +0.100] better |" in text
 
 
 def test_the_table_says_how_it_was_made():
-    columns = (("trec", "1%"),)
-    options = Options(quick=True, clean=True, classifier_args={"vectors": "hashed"}, columns=columns, seeds=(0,))
-    rows = rows_of("k", quick=True, clean=True, columns=columns, seeds=(0,))
-    text = markdown(Results(EXPERIMENTS["k"], rows), rows[0].trial, {}, options, "CNN over hashed vectors", ["a note"])
-    assert "Classifier: CNN over hashed vectors. Seeds 0:" in text and "About 60 steps of 16" in text
+    settings = (("trec", "1%"),)
+    options = Options(quick=True, clean=True, classifier_args={"vectors": "hashed"}, settings=settings, seeds=(0,))
+    rows = rows_of("k", quick=True, clean=True, settings=settings, seeds=(0,))
+    results = Results(EXPERIMENTS["k"], rows)
+    text = markdown(results, options, classifier="CNN over hashed vectors", data_notes=["a note"])
+    assert "Classifier: CNN over hashed vectors. Seeds 0:" in text and "3 rounds, at most 60 steps" in text
     assert "--quick" in text and "--clean; --classifier-arg vectors=hashed" in text and "- a note" in text
     assert "| none | 0.500 |" in text  # one seed has no spread
     rows = rows_of("sst")
-    assert "own dev split" in markdown(Results(EXPERIMENTS["sst"], rows[:-1]), rows[0].trial, {})
-    assert "(4 of 5 seeds)" in markdown(Results(EXPERIMENTS["sst"], rows[:-1]), rows[0].trial, {})
+    assert "own dev split" in markdown(Results(EXPERIMENTS["sst"], rows[:-1]), Options())
+    assert "(4 of 5 seeds)" in markdown(Results(EXPERIMENTS["sst"], rows[:-1]), Options())
 
 
 def test_plots_say_which_protocol(tmp_path):
     for name in ("k", "saturation"):
         rows = rows_of(name, protocol="paper")
-        write_results(EXPERIMENTS[name], rows, Storage(str(tmp_path)), {})
+        write_results(Results(EXPERIMENTS[name], rows), Storage(str(tmp_path)), Options())
         assert "PAPER PROTOCOL" in (tmp_path / name / "plot.svg").read_text()
     assert "dashed" in (tmp_path / "saturation" / "plot.svg").read_text()
-    rows = rows_of("saturation", columns=(("trec", "1%"), ("irony", "10%")))
-    write_results(EXPERIMENTS["saturation"], rows, Storage(str(tmp_path)), {})
+    rows = rows_of("saturation", settings=(("trec", "1%"), ("irony", "10%")))
+    write_results(Results(EXPERIMENTS["saturation"], rows), Storage(str(tmp_path)), Options())
     assert "dashed" not in (tmp_path / "saturation" / "plot.svg").read_text()  # no line from one data set to another
 
 
-def test_each_generator_is_compared_with_its_own_chance():
-    rows = rows_of("generality", generators=("eda", "aeda"), columns=(("trec", "1%"),))
+def test_each_generator_is_compared_with_its_own_random_rewrites():
+    rows = rows_of("generality", generators=("eda", "aeda"), settings=(("trec", "1%"),))
     compared = dict(Results(EXPERIMENTS["generality"], rows).comparisons())
-    assert list(compared) == ["none", "random EDA", "rewrites by chance of the same generator"]
-    assert compared["rewrites by chance of the same generator"] == [
+    assert list(compared) == ["none", "random EDA", "random rewrites of the same generator"]
+    assert compared["random rewrites of the same generator"] == [
         ("EPiDA with EDA", "random EDA"),
         ("EPiDA with aeda", "random aeda"),
     ]
@@ -87,7 +91,7 @@ def test_each_generator_is_compared_with_its_own_chance():
 
 def test_one_line_per_trial():
     rows = rows_of("k")
-    read = list(csv.DictReader(io.StringIO(csv_text(rows))))
+    read = list(csv.DictReader(io.StringIO(Results(EXPERIMENTS["k"], rows).csv())))
     assert len(read) == len(rows) == 7 * 5
     assert read[0]["dataset"] == "irony" and read[0]["macro_f1"] == "0.5"
 

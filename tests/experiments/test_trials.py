@@ -7,72 +7,74 @@ import pytest
 
 from epida_ray.classify import CLASSIFIERS
 from epida_ray.core.errors import RequestError, RunError
-from epida_ray.experiments.catalogue import EXPERIMENTS, Options, ablation_rows, find, make_options
-from epida_ray.experiments.datasets import Dataset, Split, load_directory
-from epida_ray.experiments.trials import (
-    NONE,
-    Budget,
-    Method,
-    Trial,
-    _halves,
-    _measure,
-    _mirror,
-    _Source,
-    describe_classifier,
-    run_trial,
-    surroundings,
-)
-from epida_ray.select import Selection
+from epida_ray.experiments import cache
+from epida_ray.experiments.cache import classifier_facts, environment, trial_key
+from epida_ray.experiments.catalogue import EXPERIMENTS, ablation_rows, find
+from epida_ray.experiments.datasets import Dataset, load_directory
+from epida_ray.experiments.measures import kept_per_second, mirror
+from epida_ray.experiments.options import Options, make_options
+from epida_ray.experiments.rewrites import Judged, Rewrites
+from epida_ray.experiments.trials import NONE, Method, Trial, run_trial, split_trial, train_trial
+from epida_ray.method.stages import RoundOptions
+from epida_ray.method.trainer import LabelledRows
+from tests.experiments.corpora import toy_dataset
 
-WORDS = {"food": "bread soup apple cake rice bean salt cheese", "sport": "goal team ball race match coach run score"}
-QUICK = Budget(steps=12, least=3, most=6, rounds=2)
+SHORT = {"steps": 12, "rounds": 2}
 
 
 @pytest.fixture(scope="module")
-def data():
-    rng = np.random.default_rng(0)
-    texts, labels = [], []
-    for i in range(240):
-        y = i % 2
-        words = (
-            rng.choice(list(WORDS.values())[y].split(), 4).tolist() + rng.choice(["the", "a", "big", "old"], 3).tolist()
-        )
-        texts.append(" ".join(rng.permutation(words)))
-        labels.append(y)
-    y = np.array(labels, np.int64)
-    return Dataset("toy", ("food", "sport"), Split(texts[:160], y[:160]), Split(texts[160:], y[160:]))
+def data() -> Dataset:
+    return toy_dataset()
 
 
 def test_a_trial_repeats_itself(data):
-    trial = Trial("toy", "50%", 1, Method("epida"), budget=QUICK)
+    trial = Trial("toy", "50%", 1, Method("epida"), **SHORT)
     first, second = run_trial(trial, data), run_trial(trial, data)
     for result in (first, second):
         result.pop("seconds")
     assert first == second
     assert first["rows"] + first["dev_rows"] == 80 and first["macro_f1"] > 0.5
-    assert [r["round"] for r in first["rounds"]] == [1, 2]
+    assert [r["round"] for r in first["rounds"]] == [1, 2] and first["best_round"] in (0, 1, 2)
 
 
 def test_methods_differ_only_in_what_they_train_on(data):
     methods = {m.name: m for m in ablation_rows()}
-    found = {n: run_trial(Trial("toy", "25%", 0, m, budget=QUICK), data) for n, m in methods.items()}
+    found = {n: run_trial(Trial("toy", "25%", 0, m, **SHORT), data) for n, m in methods.items()}
     assert {r["rows"] for r in found.values()} == {32}
     assert found["1: none"]["rounds"] == [] and "kept" not in found["1: none"]
     for name, method in methods.items():
-        if method.generator:
+        if method.name != "1: none":
             assert len(found[name]["rounds"]) == (2 if method.online else 1)
             assert 32 < found[name]["kept"] <= 96
 
 
-def test_the_paper_protocol_trains_on_all_rows_and_selects_on_test(data):
-    result = run_trial(Trial("toy", "25%", 0, NONE, budget=QUICK, protocol="paper"), data)
+def test_paired_trials_learn_from_the_same_rows_by_the_same_schedule(data):
+    """Methods with and without augmentation, and with random selection, differ in their rewrites alone."""
+    trials = [Trial("toy", "50%", 2, m, **SHORT) for m in (NONE, Method("random", select="random"), Method("epida"))]
+    trained = [train_trial(trial, data) for trial in trials]
+    assert len({tuple(t.train.ids) for t in trained}) == len({tuple(t.dev.ids) for t in trained}) == 1
+    firsts = [{k: v for k, v in t.progress.metrics[0].items() if k != "seconds"} for t in trained]
+    assert firsts[0] == firsts[1] == firsts[2]  # round 0 is pre-training
+    assert len({t.progress.metrics[1]["loss_original"] for t in trained}) == 3
+
+
+def test_rows_are_in_the_order_of_the_file(data):
+    train, dev = split_trial(Trial("toy", "50%", 4, NONE), data)
+    place = {sample_id: i for i, sample_id in enumerate(data.train.ids)}
+    for rows in (train, dev):
+        numbers = [place[sample_id] for sample_id in rows.ids]
+        assert numbers == sorted(numbers)
+
+
+def test_the_paper_protocol_trains_on_all_rows_and_chooses_on_test(data):
+    result = run_trial(Trial("toy", "25%", 0, NONE, protocol="paper", **SHORT), data)
     assert result["rows"] == 40 and result["dev_rows"] == 0
-    assert result["selected_on"] == result["macro_f1"]
+    assert result["dev_macro_f1"] == result["macro_f1"]
 
 
-def test_more_can_be_measured_of_what_was_kept(data):
+def test_more_can_be_measured_of_the_kept_rewrites(data):
     pytest.importorskip("kenlm", reason="pip install 'epida-ray[ppl]'")
-    trial = Trial("toy", "50%", 0, Method("rem", select="rem", online=False), budget=QUICK)
+    trial = Trial("toy", "50%", 0, Method("rem", select="rem", online=False), **SHORT)
     measured = run_trial(replace(trial, measure=("ppl", "error-distance", "speed")), data)
     assert measured["ppl"] > 1 and 0 <= measured["error"] <= 1 and measured["distance"] > 0
     assert measured["kept_per_second"] > 0
@@ -81,91 +83,111 @@ def test_more_can_be_measured_of_what_was_kept(data):
 
 def test_perplexity_as_a_score(data):
     pytest.importorskip("kenlm", reason="pip install 'epida-ray[ppl]'")
-    result = run_trial(Trial("toy", "25%", 0, Method("ppl", select="ppl+cosine"), budget=QUICK), data)
+    result = run_trial(Trial("toy", "25%", 0, Method("ppl", select="ppl+cosine"), **SHORT), data)
     assert all(0 < line["s_div"] <= 1 for line in result["rounds"])
 
 
-def test_every_step_budget_is_the_same_for_all_methods():
-    for rows in (1, 10, 43, 436, 5000):
-        first, rounds = Budget().epochs(rows)
-        assert first >= 1 and 12 <= first + sum(rounds) <= 60 and min(rounds) >= 0 and len(rounds) == 8
-
-
-def test_fingerprints_tell_trials_apart_but_not_names():
+def test_keys_tell_trials_apart_but_not_names(data):
     trial = Trial("toy", "1%", 0, Method("a"))
+    facts = classifier_facts(trial, data.labels)
 
-    def key(trial, data="x", around="cnn"):
-        return trial.fingerprint(data, surroundings(trial, around))
+    def key(trial, data="x", facts=facts):
+        return trial_key(trial, data, environment(trial, facts))
 
     assert key(trial) == key(replace(trial, method=Method("b")))
     others = [
         key(trial, data="y"),
-        key(trial, around="cnn over other vectors"),
+        key(trial, facts=facts._replace(description="cnn over other vectors")),
+        key(trial, facts=facts._replace(threads=7)),
         key(replace(trial, seed=1)),
         key(replace(trial, method=Method("a", k=2))),
         key(replace(trial, protocol="paper")),
-        key(replace(trial, budget=QUICK)),
+        key(replace(trial, steps=12)),
     ]
-    assert len({key(trial), *others}) == 7
+    assert len({key(trial), *others}) == 8
 
 
-def test_what_the_numbers_depend_on_is_in_the_fingerprint(data, tmp_path):
+def test_the_key_depends_on_all_that_the_numbers_depend_on(data, tmp_path):
     trial = Trial("toy", "1%", 0, Method("a", generator="json:JSONDecoder"))
     plain, hashed = (
-        describe_classifier(replace(trial, classifier_args=a), data.labels) for a in ({}, {"vectors": "hashed:7"})
+        classifier_facts(replace(trial, classifier_args=a), data.labels) for a in ({}, {"vectors": "hashed:7"})
     )
-    assert plain != hashed and "7-d" in hashed
-    around = surroundings(trial, plain)
-    assert "torch" in around["versions"] and around["machine"] is None
-    assert list(around["contents"]) == ["json:JSONDecoder"]
-    assert surroundings(replace(trial, measure=("speed",)), plain)["machine"]
+    assert plain != hashed and "7-d" in hashed.description
+    found = environment(trial, plain)
+    assert "torch" in found["versions"] and found["machine"] is None
+    assert list(found["contents"]) == ["json:JSONDecoder"]
+    assert environment(replace(trial, measure=("speed",)), plain)["machine"]
     model = tmp_path / "model"
     model.mkdir()
     (model / "config.json").write_text("1")
-    assert surroundings(replace(trial, classifier=f"transformer:{model}"), "")["contents"][f"transformer:{model}"]
-    assert surroundings(replace(trial, classifier_args={"vectors": str(model)}), "")["contents"][str(model)]
+    name = f"transformer:{model}"
+    assert environment(replace(trial, classifier=name), plain)["contents"][name]
+    assert environment(replace(trial, classifier_args={"vectors": str(model)}), plain)["contents"][str(model)]
+
+
+def test_the_code_of_a_trial_is_where_the_cache_looks_for_it():
+    package = os.path.dirname(os.path.dirname(cache.__file__))
+    assert all(os.path.exists(os.path.join(package, name)) for name in cache.DEPENDS_ON)
 
 
 @pytest.mark.parametrize("size", ["1 per class", "2"])
-def test_without_rows_to_choose_on_there_is_no_trial(data, size):
-    trial = Trial("toy", size, 0, NONE, budget=QUICK)
-    with pytest.raises(RequestError, match="none is left to choose the epoch by"):
+def test_a_trial_needs_rows_for_the_dev_split(data, size):
+    trial = Trial("toy", size, 0, NONE, **SHORT)
+    with pytest.raises(RequestError, match="none is left for the dev split"):
         run_trial(trial, data)
     assert run_trial(replace(trial, protocol="paper"), data)["rows"] == 2
-    with pytest.raises(RequestError, match="too few rows for judges"):
+    with pytest.raises(RequestError, match="too few rows to train a judge on each half"):
         run_trial(replace(trial, method=Method("o", judge="others"), protocol="paper"), data)
-    with pytest.raises(RequestError, match="own dev split, and toy has none"):
+    with pytest.raises(RequestError, match="needs a data set with a dev split, and toy has none"):
         run_trial(replace(trial, use_dev_split=True), data)
 
 
 def test_a_generator_that_makes_nothing_fails_the_trial(data):
-    empty = Dataset("toy", data.labels, Split(["!!!"] * 8, data.train.labels[:8]), data.test)
-    with pytest.raises(RunError, match="no candidate for any sample"):
-        run_trial(Trial("toy", "100%", 0, Method("epida"), budget=QUICK), empty)
+    rows = data.train.take(np.arange(8))
+    empty = replace(data, train=LabelledRows(rows.ids, ["!!!"] * 8, rows.y))
+    with pytest.raises(RunError, match="eda made no rewrite of any text that could be kept: "):
+        run_trial(Trial("toy", "100%", 0, Method("epida"), **SHORT), empty)
 
 
-def test_the_speed_of_rewrites_by_chance_is_the_generators(data):
-    class Slow:
-        labels = data.labels
+class Constant:
+    """A classifier that gives every class the same probability, after a delay."""
 
-        def predict_proba(self, texts):
-            time.sleep(0.2)
-            return np.full((len(texts), len(data.labels)), 1 / len(data.labels), np.float32)
+    def __init__(self, labels, delay=0.0):
+        self.labels, self.delay, self.seen = labels, delay, []
 
-    trial = Trial("toy", "100%", 0, Method("r", select="random"), measure=("speed",))
-    source = _Source(trial.method, data.train, data, 0)
-    kept = source.keep(Slow(), 1)
-    found = _measure(trial, data, data.train, source, Slow(), kept, None)
-    assert found["kept_per_second"] > found["kept"] / 0.2
+    def predict_proba(self, texts):
+        time.sleep(self.delay)
+        self.seen += texts
+        return np.full((len(texts), len(self.labels)), 1 / len(self.labels), np.float32)
 
 
-def test_others_judge_what_they_have_not_seen(data):
-    trial = Trial("toy", "100%", 0, Method("e", judge="others"), budget=QUICK)
-    judges = _halves(trial, data, data.train)
-    assert (judges[0][1] ^ judges[1][1]).all() and 0.4 < judges[0][1].mean() < 0.6
-    own, others = (run_trial(replace(trial, size="25%", method=replace(trial.method, judge=j)), data)
-                   for j in ("self", "others"))  # fmt: skip
-    assert own["rounds"][0]["s_div"] != others["rounds"][0]["s_div"]
+def test_the_speed_of_random_rewrites_is_the_generators(data):
+    rewrites = Rewrites(data.train, RoundOptions(data.labels, select="random"), Constant(data.labels, 0.2))
+    kept = sum(map(len, rewrites.keep(1).texts))
+    assert kept_per_second(rewrites) > kept / 0.2
+
+
+def test_every_sample_is_judged_by_its_own_judge(data):
+    """Each judge sees its rows and their rewrites, and no others."""
+    rows = data.train.take(np.arange(10))
+    judges = [Judged(np.array(part), Constant(data.labels)) for part in ([0, 3, 4, 9], [1, 2, 5, 6, 7, 8])]
+    rewrites = Rewrites(rows, RoundOptions(data.labels), Constant(data.labels), judges)
+    kept = rewrites.keep(1).texts
+    assert all(len(texts) == 3 for texts in kept)
+    for part, judge in judges:
+        assert [text for text in judge.seen if text in rows.texts] == [rows.texts[i] for i in part]
+        assert {text for i in part for text in kept[i]} <= set(judge.seen)
+    alone = Rewrites(rows, RoundOptions(data.labels), Constant(data.labels))
+    assert alone.keep(1).texts == kept  # the same judgement in other blocks
+
+
+def test_other_judges_score_otherwise_than_the_classifier_itself(data):
+    trial = Trial("toy", "25%", 0, Method("e", judge="others"), **SHORT)
+    trained = train_trial(trial, data)
+    first, second = (part.rows for part in trained.rewrites.judged)
+    assert sorted([*first, *second]) == list(range(len(trained.train))) and abs(len(first) - len(second)) <= 2
+    own = train_trial(replace(trial, method=Method("e")), data)
+    assert own.rewrites.history[0]["s_div"] != trained.rewrites.history[0]["s_div"]
 
 
 def test_every_experiment_has_trials():
@@ -173,6 +195,7 @@ def test_every_experiment_has_trials():
         for options in (Options(), Options(quick=True), Options(full=True)):
             trials = experiment.trials(options)
             assert trials and all((t.dataset, t.size) for t in trials)
+            assert all(t.request("in.csv", "run").rounds == t.rounds for t in trials)
         generators = ("eda", "cwe", "back-translation", "textattack:EasyDataAugmenter")
         trials = experiment.trials(Options(full=True, generators=generators))
         names = {t.method.name.partition(":")[0] if "textattack" in t.method.name else t.method.name for t in trials}
@@ -181,14 +204,20 @@ def test_every_experiment_has_trials():
         find("nothing")
 
 
+@pytest.mark.parametrize("name", ["map", "sota", "sst"])
+def test_generators_of_the_samples_have_a_random_and_a_chosen_row(name):
+    rows = {(t.method.generator, t.method.select) for t in find(name).trials(make_options())}
+    assert {(g, s) for g in ("substructure", "span-mix", "morph") for s in ("random", "rem+cem")} <= rows
+
+
 def test_options_of_the_command_line():
     options = make_options(seeds=2, settings=["trec:1%", "agnews:60"], protocol="paper")
-    assert make_options(settings=["hub:ag_news:60"]).columns == (("hub:ag_news", "60"),)
+    assert make_options(settings=["hub:ag_news:60"]).settings == (("hub:ag_news", "60"),)
     given = make_options(generators=["cwe"], generator_args={"model": "m"})
     assert {t.method.generator: t.method.generator_args for t in find("sota").trials(given)} == {
-        None: {}, "cwe": {"model": "m"}, "eda": {},
+        "none": {}, "cwe": {"model": "m"}, "eda": {},
     }  # fmt: skip
-    assert options.seeds == (0, 1) and options.columns == (("trec", "1%"), ("agnews", "60"))
+    assert options.seeds == (0, 1) and options.settings == (("trec", "1%"), ("agnews", "60"))
     assert {(t.dataset, t.size) for t in find("k").trials(options)} == {("trec", "1%"), ("agnews", "60")}
     wrongs = ({"protocol": "x"}, {"seeds": 0}, {"quick": True, "full": True}, {"settings": ["trec"]})
     for wrong in (*wrongs, {"generator_args": {"a": 1}}):
@@ -199,7 +228,7 @@ def test_options_of_the_command_line():
 @pytest.mark.skipif("EPIDA_DATA" not in os.environ, reason="EPIDA_DATA names no directory with the real data sets")
 def test_real_questions():
     trec = load_directory("trec", os.environ["EPIDA_DATA"])
-    result = run_trial(Trial("trec", "5%", 0, Method("epida"), budget=QUICK), trec)
+    result = run_trial(Trial("trec", "5%", 0, Method("epida"), **SHORT), trec)
     assert result["accuracy"] > 0.3
 
 
@@ -207,16 +236,12 @@ def test_real_questions():
 def test_classifiers_that_are_fitted_in_one_go(data, name):
     if name not in CLASSIFIERS.builtins:
         pytest.skip(f"there is no classifier {name} here")
-    result = run_trial(Trial("toy", "50%", 0, Method("epida"), name, budget=QUICK), data)
-    assert result["macro_f1"] > 0.5
-    first, rounds = QUICK.epochs(result["rows"])
-    assert result["epoch"] == first + sum(rounds)  # the last fit: other methods have only one to choose from
+    result = run_trial(Trial("toy", "50%", 0, Method("epida"), name, **SHORT), data)
+    assert result["macro_f1"] > 0.5 and len(result["rounds"]) == 2
 
 
 def test_mirror_is_the_median_correlation_within_samples():
     rng = np.random.default_rng(0)
-    offsets = np.array([0, 5, 5, 6, 15])
     div, qua = rng.random(15), rng.random(15)
-    selection = Selection(div, qua, div + qua, *([np.empty(0, np.int64)] * 3), offsets)
     expected = np.median([np.corrcoef(div[a:b], qua[a:b])[0, 1] for a, b in ((0, 5), (6, 15))])
-    assert _mirror(selection) == pytest.approx(expected)
+    assert mirror(div, qua, np.array([5, 0, 1, 9])) == pytest.approx(expected)

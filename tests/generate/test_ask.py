@@ -3,6 +3,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from epida_ray.core.errors import RequestError, TransientError
 from epida_ray.core.sample import Candidates, Rejected, Sample, fold_space
 from epida_ray.generate import GENERATORS, propose, protect
 
@@ -51,6 +52,28 @@ def test_copies_are_dropped_and_asked_for_again() -> None:
     for sample, answer in zip(SAMPLES, answers, strict=True):
         assert len(answer.texts) == 3
         assert len({fold_space(t) for t in answer.texts} - {sample.text, ""}) == 3
+
+
+def test_soft_labels_are_checked() -> None:
+    class Soft(Numbered):
+        def one(self, sample, n, seed):
+            return Candidates([f"{sample.text} {k}" for k in range(len(labels))], ["a"] * len(labels), labels)
+
+    cat = [SAMPLES[0]._replace(label="cat")]
+    labels: list = [{"cat": 0.75, "dog": 0.25}, None, {"cat": 0.5, "dog": 0.5}]
+    (answer,) = ask(Soft(), cat, classes=("cat", "dog"))
+    assert answer.soft == labels
+    for bad in ({"cat": 0.4, "dog": 0.6}, {"dog": 1.0}, {"cat": 0.9}, {"cat": 0.7, "cow": 0.3}, {"cat": "1"}, 1.0,
+                {"cat": float("nan")}, {"cat": 1.5, "dog": -0.5}):  # fmt: skip
+        labels = [bad]
+        (answer,) = ask(Soft(), cat, classes=("cat", "dog"))
+        assert isinstance(answer, Rejected) and "gave the soft label" in answer.reason
+    labels = [{"cat": 1.0}]
+    (answer,) = ask(Soft(), cat)  # of a generator that does not say that it gives any
+    assert isinstance(answer, Rejected) and "soft_labels = True" in answer.reason
+    Soft.one = lambda self, sample, n, seed: Candidates(["a", "b"], ["a", "b"], [{"cat": 1.0}])  # type: ignore[method-assign]
+    (answer,) = ask(Soft(), cat, classes=("cat", "dog"))
+    assert isinstance(answer, Rejected) and "not a list of 2" in answer.reason
 
 
 def test_a_shortfall_is_no_error_and_a_copier_is_rejected() -> None:
@@ -144,3 +167,57 @@ def test_the_longest_phrase_wins() -> None:
     assert protect(["new york city hall"], ["new york", "new york city"]) == [((0, 13),)]
     assert protect(["new york city hall"], ["new york", "york city"]) == [((0, 13),)]
     assert protect(["new york city hall"], ["york city hall", "york city", "city"]) == [((4, 18),)]
+
+
+LONE = "\ud800"
+
+
+class Surrogates(Numbered):
+    """Says something with a lone surrogate about sample 2: in one candidate, an operation, a reason or an error."""
+
+    def __init__(self, where: str, distinct: bool) -> None:
+        self.where, self.distinct = where, distinct
+
+    def one(self, sample, n, seed):
+        texts, operations, _ = super().one(sample, n, seed)
+        if sample.id == "2":
+            if self.where == "text":
+                texts[0] += LONE
+            elif self.where == "operation":
+                operations[0] += LONE
+            elif self.where == "reason":
+                return Rejected(f"no {LONE}")
+            else:
+                raise ValueError(f"no {LONE}")
+        return Candidates(texts, operations)
+
+
+@pytest.mark.parametrize("distinct", [True, False])
+@pytest.mark.parametrize("where", ["text", "operation", "reason", "error"])
+def test_a_lone_surrogate_costs_its_own_candidate(where: str, distinct: bool) -> None:
+    answers = ask(Surrogates(where, distinct))
+    assert [len(a.texts) for i, a in enumerate(answers) if i != 2] == [3] * 19
+    if where in ("text", "operation"):
+        assert answers[2] == Candidates([f"{SAMPLES[2].text} {k}" for k in (1, 2)], ["number"] * 2)
+    else:
+        assert isinstance(answers[2], Rejected) and r"no \ud800" in answers[2].reason
+    "".join(answers[2][0]).encode()
+
+
+def test_only_lone_surrogates_are_a_rejection() -> None:
+    class Broken(Numbered):
+        def one(self, sample, n, seed):
+            return Candidates([LONE], ["a"])
+
+    assert ask(Broken())[0] == Rejected("mine gave a candidate with a lone surrogate, which is not a character")
+
+
+@pytest.mark.parametrize("limit", [None, 60.0])
+@pytest.mark.parametrize("kind", [TransientError, RequestError])
+def test_an_error_that_concerns_every_sample_is_raised(kind: type[Exception], limit: float | None) -> None:
+    class Down(Numbered):
+        def one(self, sample, n, seed):
+            raise kind("the server is down")
+
+    with pytest.raises(kind, match="the server is down"):
+        ask(Down(), time_limit=limit)

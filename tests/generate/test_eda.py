@@ -30,7 +30,7 @@ def only(operation: str, **arguments: float) -> EDA:
 
 
 def test_as_many_as_asked_for_with_all_four_operations() -> None:
-    texts, operations = rewrites(TEXT, n=40)
+    texts, operations, _ = rewrites(TEXT, n=40)
     assert len({fold_space(text) for text in texts} - {TEXT}) == 40
     counts = Counter(operations)
     assert sorted(counts) == ["delete", "insert", "swap", "synonym"]
@@ -101,7 +101,7 @@ def test_candidates_that_differ_only_in_white_space_count_once() -> None:
 
 
 def test_swaps_and_deletions_without_spaces() -> None:
-    for text, operation in zip(*rewrites("我爱北京天安门", n=9), strict=True):
+    for text, operation in zip(*rewrites("我爱北京天安门", n=9)[:2], strict=True):
         assert " " not in text
         assert operation in ("swap", "delete")
 

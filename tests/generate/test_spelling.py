@@ -37,7 +37,7 @@ def test_keyboards_follow_the_language() -> None:
 
 
 def test_case_stays_on_a_wrong_key() -> None:
-    for text, operation in zip(*rewrites("HELLO", n=20), strict=True):
+    for text, operation in zip(*rewrites("HELLO", n=20)[:2], strict=True):
         if operation == "neighbour":
             assert text.isupper()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from epida_ray.core.errors import RequestError, RunError
+from epida_ray.data.plan import Columns, plan_inputs
+from epida_ray.data.reader import ShardReader
 from epida_ray.runs.export import export
+from epida_ray.runs.manifest import FORMAT
 
 TEXTS = ["plain", '=HYPERLINK("http://x","y")', "+1", "-1", "@cmd", "\tx", "\rx", "＝1", 'says "a, b"\nand more', "a=b"]
+
+
+def manifest(status: str) -> str:
+    return json.dumps({"format": FORMAT, "kind": "train", "status": status, "request": {}})
 
 
 @pytest.fixture
@@ -25,7 +33,7 @@ def run(tmp_path: Path) -> Path:
         (run / "augmented" / folder).mkdir(parents=True)
         table = pa.table({"text": TEXTS, "round": [number + 1] * len(TEXTS), "s_div": [-0.5] * len(TEXTS)})
         pq.write_table(table, run / "augmented" / folder / "shard.parquet")
-    (run / "manifest.json").write_text(json.dumps({"format": 1, "status": "finished"}))
+    (run / "manifest.json").write_text(manifest("finished"))
     return run
 
 
@@ -57,18 +65,40 @@ def test_jsonl_through_the_command_line(run: Path, tmp_path: Path) -> None:
     assert again.returncode == 2 and "exists already" in again.stderr and len(again.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("suffix", [".xlsx", ".json", ".parquet", ".feather", ".csv.gz", ".jsonl.zst"])
+def test_other_formats_read_back_as_they_were(run: Path, tmp_path: Path, suffix: str) -> None:
+    assert export(str(run), str(tmp_path / f"out{suffix}")) == 2 * len(TEXTS)
+    plan = plan_inputs(str(tmp_path / f"out{suffix}"), Columns(label="round"))
+    rows = ShardReader(plan).read(next(plan.shards())).to_pylist()
+    assert [row["text"] for row in rows] == TEXTS * 2
+    assert [row["label"] for row in rows] == ["1"] * len(TEXTS) + ["2"] * len(TEXTS)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_run_that_kept_nothing(run: Path, tmp_path: Path, suffix: str) -> None:
+    for path in run.rglob("*.parquet"):
+        pq.write_table(pq.read_table(path).slice(0, 0), path)
+    assert export(str(run), str(tmp_path / f"out{suffix}")) == 0
+    out = tmp_path / f"out{suffix}"
+    header = pq.read_schema(out).names if suffix == ".parquet" else next(csv.reader(out.open(newline="")))
+    assert header == ["text", "round", "s_div"]
+    shutil.rmtree(run / "augmented")
+    with pytest.raises(RequestError, match="kept no rows"):
+        export(str(run), str(tmp_path / "again.csv"))
+
+
 def test_wrong_requests(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match=r"\.csv, \.tsv or \.jsonl"):
-        export(str(run), str(tmp_path / "out.xlsx"))
-    with pytest.raises(RequestError, match="is no run directory"):
+    with pytest.raises(RequestError, match=r"not a \.parquet, \.csv"):
+        export(str(run), str(tmp_path / "out.doc"))
+    with pytest.raises(RequestError, match="is not a run directory"):
         export(str(tmp_path), str(tmp_path / "out.csv"))
-    (run / "manifest.json").write_text(json.dumps({"format": 1, "status": "running"}))
+    (run / "manifest.json").write_text(manifest("running"))
     with pytest.raises(RequestError, match="is running, not finished"):
         export(str(run), str(tmp_path / "out.csv"))
 
 
 def test_nothing_is_left_of_a_file_that_could_not_be_finished(run: Path, tmp_path: Path) -> None:
     (run / "augmented" / "round=002" / "shard.parquet").write_bytes(b"not parquet")
-    with pytest.raises(RunError, match="no rows in"):
+    with pytest.raises(RunError, match="shard.parquet cannot be read"):
         export(str(run), str(tmp_path / "out.csv"))
     assert not list(tmp_path.glob("out*"))

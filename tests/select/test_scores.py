@@ -1,9 +1,16 @@
+import os
+import platform
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from epida_ray.select import scores
+from epida_ray.select.scores import log
 
 EPS = 1e-10
 
@@ -90,7 +97,7 @@ def test_owner_picks_the_original_of_a_candidate():
 @settings(max_examples=200, deadline=None)
 @given(st.one_of(st.floats(1e-300, 2.0), st.floats(0.99, 1.01)))
 def test_log(x):
-    assert scores._log(x) == pytest.approx(np.log(x), rel=1e-13, abs=1e-15)
+    assert log(x) == pytest.approx(np.log(x), rel=1e-13, abs=1e-15)
 
 
 @pytest.mark.parametrize("classes", [2, 6, 20, 150])
@@ -103,3 +110,80 @@ def test_a_row_does_not_depend_on_its_batch(classes):
         second = y if of_label else o
         alone = np.concatenate([score(p[i : i + 1], second[i : i + 1]) for i in range(33)])
         np.testing.assert_array_equal(score(p, second), alone)
+
+
+@pytest.mark.parametrize("classes", [2, 6, 50, 150])
+def test_soft_targets_are_the_written_out_sums(classes):
+    rng = np.random.default_rng(classes)
+    for sharpness, change in REGIMES:
+        p, _ = predictions(rng, 12, classes, sharpness, change)
+        t, _ = predictions(rng, 12, classes, 2.0, 1.0)
+        log_p = np.log(np.maximum(p, EPS))
+        lengths = np.linalg.norm(p, axis=1) * np.linalg.norm(t, axis=1)
+        np.testing.assert_allclose(scores.rem(p, t), -(t * log_p).sum(axis=1), rtol=1e-12)
+        np.testing.assert_allclose(scores.rem_linear(p, t), 1 - (t * p).sum(axis=1), atol=1e-12)
+        np.testing.assert_allclose(scores.cosine(p, t), (t * p).sum(axis=1) / lengths, atol=1e-12)
+        q = np.maximum(t, EPS)
+        np.testing.assert_allclose(scores.divergence(p, t), (q * (np.log(q) - log_p)).sum(axis=1), atol=1e-9)
+
+
+@st.composite
+def distributions(draw, rows=5):
+    """Two arrays [rows, C] of probabilities, with exact zeros among them, in either precision."""
+    classes = draw(st.integers(2, 70))
+    kind = draw(st.sampled_from([np.float32, np.float64]))
+    weights = hnp.arrays(np.float64, (rows, classes), elements=st.sampled_from([0.0, 1e-12, 1e-4, 0.1, 1.0, 7.0]))
+    p, q = draw(weights) + 1e-13, draw(weights) + 1e-13
+    return (p / p.sum(axis=1, keepdims=True)).astype(kind), (q / q.sum(axis=1, keepdims=True)).astype(kind)
+
+
+@settings(max_examples=100, deadline=None)
+@given(distributions(), st.data())
+def test_a_one_hot_target_gives_exactly_the_numbers_of_its_label(pair, data):
+    p, _ = pair
+    y = data.draw(hnp.arrays(np.int64, len(p), elements=st.integers(0, p.shape[1] - 1)))
+    onehot = np.eye(p.shape[1])[y]
+    for score in (scores.rem, scores.rem_linear, scores.cosine):
+        np.testing.assert_array_equal(score(p, y), score(p, onehot))
+
+
+@settings(max_examples=100, deadline=None)
+@given(distributions())
+def test_divergence_is_0_without_disagreement_and_never_negative(pair):
+    p, q = pair
+    np.testing.assert_array_equal(scores.divergence(p, p), 0.0)
+    assert (scores.divergence(p, q) >= -1e-6).all()
+    np.testing.assert_allclose(scores.divergence(p, q), scores.rem(p, q) + scores.neg_entropy(q), atol=1e-6)
+
+
+PROGRAM = """
+import hashlib
+import numpy as np
+from epida_ray.select import select
+rng = np.random.default_rng(0)
+digest = hashlib.sha256()
+for classes in (2, 6, 20, 150):
+    for by in ("rem+cem", "rem-linear+cem-agreement", "neg-entropy", "cosine"):
+        p = rng.dirichlet(np.full(classes, 0.3), size=(40, 10)).astype(np.float32)
+        chosen = select(p[:, 1:], p[:, 0], rng.integers(classes, size=40), by=by)
+        for part in (chosen.s_div, chosen.s_qua, chosen.s_tot, chosen.kept):
+            digest.update(part.tobytes())
+print(digest.hexdigest())
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names processors of this architecture")
+def test_the_bits_are_those_of_every_processor(tmp_path):
+    """Code for the oldest x86-64 and for this processor, which may have wide vectors and fused multiply-add."""
+    digests = set()
+    for cpu in ("x86-64", "host"):
+        env = os.environ | {"NUMBA_CPU_NAME": cpu, "NUMBA_CACHE_DIR": str(tmp_path / cpu)}
+        if cpu == "host":
+            del env["NUMBA_CPU_NAME"]
+        digests.add(subprocess.run([sys.executable, "-c", PROGRAM], env=env, check=True, capture_output=True).stdout)
+    assert len(digests) == 1
+
+
+def test_cosine_of_float32_is_computed_in_float64():
+    p = np.array([[0.999, 0.0006, 0.0004], [0.999, 0.0004, 0.0006], [0.9991, 0.0005, 0.0004]], np.float32)
+    np.testing.assert_array_equal(scores.cosine(p, [0, 0, 0]), scores.cosine(p.astype(np.float64), [0, 0, 0]))

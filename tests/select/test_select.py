@@ -218,6 +218,78 @@ def test_no_input_gives_a_number_that_is_not_finite(data):
     assert got.counts.tolist() == [min(3, k) if ok else 0 for k, ok in zip(sizes, got.valid, strict=True)]
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 70), st.sampled_from(["rem", "rem-linear"]))
+def test_one_hot_labels_select_exactly_as_class_numbers_do(seed, classes, div):
+    p, o, y = ragged(seed, [9, 0, 4, 1], classes)
+    onehot = np.eye(classes)[y]
+    for qua in ("cem", "cosine"):
+        hard, soft = (select(p, o, labels, by=f"{div}+{qua}") for labels in (y, onehot))
+        for name in ("s_div", "s_qua", "s_tot", "kept", "counts"):
+            np.testing.assert_array_equal(getattr(hard, name), getattr(soft, name))
+
+
+def test_soft_labels_stand_in_for_labels():
+    p, o, _ = ragged(5, [4, 2], 3)
+    t = softmax(np.random.default_rng(1).normal(size=(2, 3)))
+    batch = ScoredBatch(np.concatenate(p), np.array([0, 4, 6]), o, targets=t)
+    assert batch.labels.tolist() == t.argmax(axis=1).tolist()
+    got = SEAS("rem", None, normalize=False).select(batch, 3)
+    np.testing.assert_allclose(got.s_div, -(np.repeat(t, [4, 2], axis=0) * np.log(np.concatenate(p))).sum(axis=1))
+    np.testing.assert_array_equal(got.kept, select(p, o, t, by="rem", normalize=False).kept)
+
+
+def test_soft_labels_of_candidates_stand_in_for_the_label_of_the_sample():
+    p, o, y = ragged(6, [4, 2], 3)
+    p, offsets = np.concatenate(p), np.array([0, 4, 6])
+    t = softmax(np.random.default_rng(2).normal(size=(6, 3)))
+    own = ScoredBatch(p, offsets, o, y, candidate_targets=t)
+    got = SEAS("rem", "cosine", normalize=False).select(own, 3)
+    np.testing.assert_allclose(got.s_div, -(t * np.log(p)).sum(axis=1))
+    lengths = np.linalg.norm(t, axis=1) * np.linalg.norm(p, axis=1)
+    np.testing.assert_allclose(got.s_qua, (t * p).sum(axis=1) / lengths)
+    hard = ScoredBatch(p, offsets, o, y, candidate_targets=np.eye(3)[np.repeat(y, [4, 2])])
+    for name in ("rem", "rem-linear", "cem"):
+        same = SEAS(name) if name != "cem" else SEAS(None, name)
+        np.testing.assert_array_equal(same.select(hard, 3).s_tot, same.select(ScoredBatch(p, offsets, o, y), 3).s_tot)
+    with pytest.raises(RequestError, match="soft labels of candidates"):
+        ScoredBatch(p, offsets, o, y, candidate_targets=t[:4])
+
+
+def test_the_teacher_judges_quality_and_the_learner_diversity():
+    p, o, y = ragged(1, [9, 3], 4)
+    q, q_o, _ = ragged(2, [9, 3], 4)
+    for div, qua in (("rem", "cem"), ("rem-linear", "cem-agreement"), ("rem", "neg-entropy"), ("rem", "cosine")):
+        both = select(p, o, y, by=f"{div}+{qua}", teacher=q, teacher_originals=q_o)
+        np.testing.assert_array_equal(both.s_div, select(p, o, y, by=div).s_div)
+        np.testing.assert_array_equal(both.s_qua, select(q, q_o, y, by=qua).s_qua)
+    same = select(p, o, y, teacher=p, teacher_originals=o)
+    np.testing.assert_array_equal(same.s_tot, select(p, o, y).s_tot)
+
+
+def test_divergence_prefers_what_the_teacher_sees_and_the_learner_does_not():
+    teacher = [[[0.9, 0.1], [0.9, 0.1], [0.9, 0.1]]]
+    learner = [[[0.8, 0.2], [0.1, 0.9], [0.5, 0.5]]]
+    original = [[0.9, 0.1]]
+    got = select(learner, original, [0], by="divergence", teacher=teacher, teacher_originals=original)
+    assert got.picks()[0].tolist() == [1, 2, 0]
+    assert got.s_div[1] == 1.0
+    both = select(learner, original, [0], by="divergence+cem", teacher=teacher, teacher_originals=original)
+    np.testing.assert_array_equal(both.s_div, got.s_div)
+
+
+@pytest.mark.parametrize("bad", BAD_ROWS)
+def test_a_sample_without_probabilities_of_the_teacher_is_flagged(bad):
+    p, o, y = ragged(6, [5, 5], 2)
+    q, q_o, _ = ragged(7, [5, 5], 2)
+    clean = select(p, o, y, by="divergence+cem", teacher=q, teacher_originals=q_o)
+    q[0][2] = bad
+    got = select(p, o, y, by="divergence+cem", teacher=q, teacher_originals=q_o)
+    assert got.valid.tolist() == [False, True] and got.counts.tolist() == [0, 3]
+    assert not got.s_tot[:5].any()
+    np.testing.assert_array_equal(got.s_tot[5:], clean.s_tot[5:])
+
+
 def test_no_samples():
     got = select(np.empty((0, 9, 3)), np.empty((0, 3)), np.empty(0, int))
     assert len(got.kept) == 0 and got.picks() == []
@@ -239,6 +311,16 @@ def test_no_samples():
         (lambda: select(np.ones((2, 3)) / 3, np.ones((1, 3)) / 3, [0], offsets=[0, 3]), "rise from 0 to 2"),
         (lambda: select(np.ones((1, 2, 3)) / 3, np.ones((1, 3)) / 3, [0], m=0), "at least 1"),
         (lambda: select(np.ones((1, 2, 3)) / 3, np.ones((1, 3)) / 3, [0], by="random"), "seeds"),
+        (lambda: select(np.ones((1, 2, 3)) / 3, np.ones((1, 3)) / 3, [[0.5, 0.5]]), "[1, 3]"),
+        (lambda: select(np.ones((1, 2, 3)) / 3, np.ones((1, 3)) / 3, [[0.5, 0.5, 0.5]]), "sum to 1"),
+        (lambda: select(np.ones((1, 2, 3)) / 3, np.ones((1, 3)) / 3, [[np.nan, 0.5, 0.5]]), "sum to 1"),
+        (lambda: ScoredBatch(np.ones((1, 1)), np.array([0, 1]), np.ones((1, 1))), "labels are missing"),
+        (lambda: select(np.ones((1, 2, 3)) / 3, np.ones((1, 3)) / 3, [0], by="divergence+cem"), "--teacher"),
+        (lambda: select(np.ones((1, 2, 1)), [[1.0]], [0], teacher=np.ones((1, 2, 1))), "teacher_originals"),
+        (
+            lambda: select(np.ones((1, 2, 1)), [[1.0]], [0], teacher=np.ones((1, 1, 1)), teacher_originals=[[1.0]]),
+            "(2, 1)",
+        ),
     ],
 )
 def test_a_wrong_request_is_told_what_to_do(call, says):

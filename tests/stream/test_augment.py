@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from hashlib import sha256
 from pathlib import Path
 
@@ -8,22 +10,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+import ray.data
 
-from epida_ray.core.errors import RequestError, RunError
+from epida_ray.core.errors import RequestError, RunError, TransientError
+from epida_ray.core.labels import label_set
 from epida_ray.core.progress import Reporter
-from epida_ray.core.sample import fold_space
-from epida_ray.data.inputs import Columns, plan_inputs
-from epida_ray.method.requests import AugmentConfig
+from epida_ray.core.sample import Candidates, fold_space
+from epida_ray.data.plan import Columns, plan_inputs
+from epida_ray.data.storage import Storage
+from epida_ray.method.prepare import check_files, train_judge
+from epida_ray.method.requests import AugmentRequest
+from epida_ray.method.results import AugmentResult
+from epida_ray.method.schema import KEPT
+from epida_ray.runs.manifest import Done
 from epida_ray.runs.run import Run
-from epida_ray.stream.augment import AugmentResult, _train, check_files, interruptible, label_set
 from epida_ray.stream.augment import augment as run_augment
+from epida_ray.stream.augment import interruptible
 
 pytestmark = pytest.mark.usefixtures("local_ray")
 
-COLUMNS = [
-    "sample_id", "text", "label", "source_text", "generator", "operation", "round", "rank", "s_div", "s_qua", "s_tot",
-    "weights_version", "run_id",
-]  # fmt: skip
 VERBS = ["order", "send back", "pay for", "return", "open", "describe", "repair", "buy"]
 THINGS = ["the blue kettle", "my new phone", "a broken lamp", "two wooden chairs", "this heavy parcel"]
 
@@ -39,17 +44,17 @@ def corpus(path: Path, rows: int = 240, **changes: list) -> Path:
     return path
 
 
-def augment(config: AugmentConfig) -> AugmentResult:
+def augment(request: AugmentRequest) -> AugmentResult:
     """With one actor of each kind, unless the test says otherwise: they start faster."""
-    few = {name: getattr(config, name) or 1 for name in ("generators", "scorers")}
-    return run_augment(config.model_copy(update=few))
+    few = {name: getattr(request, name) or 1 for name in ("generator_actors", "scorer_actors")}
+    return run_augment(request.model_copy(update=few))
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A classifier trained once by a first run, for the runs that are not about training."""
     folder = tmp_path_factory.mktemp("model")
-    augment(AugmentConfig(input=str(corpus(folder / "in.parquet", 64)), output=str(folder / "run")))
+    augment(AugmentRequest(input=str(corpus(folder / "in.parquet", 64)), output=str(folder / "run")))
     return str(folder / "run" / "model")
 
 
@@ -65,28 +70,26 @@ def digest(output: Path | str) -> str:
 
 def test_every_kept_row_says_where_it_came_from(tmp_path: Path, model: str) -> None:
     path = corpus(tmp_path / "in.parquet")
-    result = augment(AugmentConfig(input=str(path), output=str(tmp_path / "run"), classifier=model, candidates=True))
+    result = augment(AugmentRequest(input=str(path), output=str(tmp_path / "run"), classifier=model, candidates=True))
     table = rows_of(result.output)
-    assert table.column_names == COLUMNS
+    assert table.column_names == list(KEPT)
     source = pq.read_table(path).to_pylist()
     for row in table.to_pylist():
         number = int(row["sample_id"].removeprefix("in.parquet:"))
         assert (row["source_text"], row["label"]) == (source[number]["text"], source[number]["label"])
         assert fold_space(row["text"]) != fold_space(row["source_text"])
         assert 0 <= row["s_div"] <= 1 and 0 <= row["s_qua"] <= 1 and row["s_tot"] == row["s_div"] + row["s_qua"]
-        assert (
-            row["operation"] in ("synonym", "insert", "swap", "delete") and row["run_id"] == result.manifest["run_id"]
-        )
+        assert row["operation"] in ("synonym", "insert", "swap", "delete") and row["run_id"] == result.manifest.run_id
     counts = table.group_by("sample_id").aggregate([("rank", "list"), ("text", "count_distinct")]).to_pylist()
     assert len(counts) == 240
     assert all(row["rank_list"] == [1, 2, 3] and row["text_count_distinct"] == 3 for row in counts)
 
     candidates = rows_of(result.output, "candidates")
-    assert candidates.num_rows == result.manifest["done"]["candidates"] == 240 * 9
+    assert candidates.num_rows == result.manifest.done.candidates == 240 * 9
     assert pc.sum(candidates["kept"]).as_py() == table.num_rows == result.kept
     best = candidates.filter(pc.equal(candidates["sample_id"], "in.parquet:7")).to_pylist()
     assert {r["text"] for r in best if r["kept"]} == {r["text"] for r in sorted(best, key=lambda r: -r["s_tot"])[:3]}
-    assert sum(result.manifest["nodes"].values()) == result.manifest["shards"] == 4
+    assert sum(result.manifest.nodes.values()) == result.manifest.shards == 4
 
 
 def test_the_same_bytes_with_one_and_with_two_actors_of_each_kind(tmp_path: Path, model: str) -> None:
@@ -95,37 +98,39 @@ def test_the_same_bytes_with_one_and_with_two_actors_of_each_kind(tmp_path: Path
     for actors in (1, 2):
         output = str(tmp_path / f"run{actors}")
         augment(
-            AugmentConfig(input=str(path), output=output, classifier=model, generators=actors, scorers=actors, seed=3)
+            AugmentRequest(
+                input=str(path), output=output, classifier=model, generator_actors=actors, scorer_actors=actors, seed=3
+            )
         )
         outputs.append(output)
     one, two = (sorted((Path(o) / "augmented").iterdir()) for o in outputs)
     assert [p.name for p in one] == [p.name for p in two]
     assert [p.read_bytes() for p in one] == [p.read_bytes() for p in two]
-    augment(AugmentConfig(input=str(path), output=str(tmp_path / "other"), classifier=model, seed=4))
+    augment(AugmentRequest(input=str(path), output=str(tmp_path / "other"), classifier=model, seed=4))
     assert digest(tmp_path / "other") != digest(outputs[0])
 
 
 def test_a_finished_run_says_so_and_other_options_are_refused_by_name(tmp_path: Path, model: str) -> None:
     path = corpus(tmp_path / "in.parquet", 64)
-    config = AugmentConfig(input=str(path), output=str(tmp_path / "run"), classifier=model)
-    first = augment(config).manifest
-    assert augment(config.model_copy(update={"scorers": 1})).manifest == first
+    request = AugmentRequest(input=str(path), output=str(tmp_path / "run"), classifier=model)
+    first = augment(request).manifest
+    assert augment(request.model_copy(update={"scorer_actors": 1})).manifest == first
     with pytest.raises(RequestError, match=r"-m was 3, now 2; --seed was 0, now 1"):
-        augment(config.model_copy(update={"m": 2, "seed": 1}))
+        augment(request.model_copy(update={"m": 2, "seed": 1}))
     corpus(path, 80)
-    with pytest.raises(RequestError, match="the input has changed or is another"):
-        augment(config)
+    with pytest.raises(RequestError, match="the input is different"):
+        augment(request)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").touch()
     with pytest.raises(RequestError, match="not empty and holds no run"):
-        augment(config.model_copy(update={"output": str(tmp_path / "other")}))
+        augment(request.model_copy(update={"output": str(tmp_path / "other")}))
 
 
 def test_deleted_shards_come_back_the_same(tmp_path: Path, model: str) -> None:
     """What resuming rests on: a shard's bytes depend on nothing but the request."""
     path = corpus(tmp_path / "in.parquet", 300)
-    config = AugmentConfig(input=str(path), output=str(tmp_path / "run"), classifier=model)
-    augment(config)
+    request = AugmentRequest(input=str(path), output=str(tmp_path / "run"), classifier=model)
+    augment(request)
     files = {p.name: p.read_bytes() for p in (tmp_path / "run" / "augmented").iterdir()}
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     done = manifest["done"]
@@ -133,7 +138,7 @@ def test_deleted_shards_come_back_the_same(tmp_path: Path, model: str) -> None:
     (tmp_path / "run" / "manifest.json").write_text(json.dumps(manifest))
     for name in list(files)[1:3]:
         (tmp_path / "run" / "augmented" / name).unlink()
-    assert augment(config).manifest["done"] == done
+    assert augment(request).manifest.done.model_dump() == done
     assert {p.name: p.read_bytes() for p in (tmp_path / "run" / "augmented").iterdir()} == files
 
 
@@ -157,7 +162,7 @@ def test_bad_rows_are_set_aside_with_their_reasons_and_the_run_goes_on(tmp_path:
         texts[i] = text
     labels[23] = "nonsense"
     corpus(tmp_path / "in.parquet", 240, text=texts, label=labels)
-    result = augment(AugmentConfig(input=str(tmp_path / "in.parquet"), output=str(tmp_path / "run"), classifier=model))
+    result = augment(AugmentRequest(input=str(tmp_path / "in.parquet"), output=str(tmp_path / "run"), classifier=model))
     rejected = {r["sample_id"]: r for r in rows_of(result.output, "rejected").to_pylist()}
     kept = set(rows_of(result.output)["sample_id"].to_pylist())
     assert kept | set(rejected) == {f"in.parquet:{i}" for i in range(240)} and not kept & set(rejected)
@@ -165,37 +170,38 @@ def test_bad_rows_are_set_aside_with_their_reasons_and_the_run_goes_on(tmp_path:
         if reason is not None:
             assert reason in rejected[f"in.parquet:{i}"]["reason"]
     assert all(len(r["text"]) <= 200 for r in rejected.values())
-    assert result.manifest["done"]["rejected"] == len(rejected)
+    assert result.manifest.done.rejected == len(rejected)
 
 
 def test_rows_of_the_file_to_train_on_that_cannot_be_used_are_in_rejected(tmp_path: Path) -> None:
     labels = ["help" if i % 2 else "wish" for i in range(60)]
     labels[5] = "nonsense"
     path = corpus(tmp_path / "train.parquet", 60, label=labels, text=[None, *["Please open my parcel"] * 59])
-    asked = AugmentConfig(
+    request = AugmentRequest(
         input=str(path), train=str(path), output=str(tmp_path / "run"), classifier="linear", labels=("help", "wish")
     )
-    _train(asked, plan_inputs(str(path), Columns()), Run(asked.output), Reporter(quiet=True))
-    rejected = {r["sample_id"]: r["reason"] for r in rows_of(asked.output, "rejected/train.parquet").to_pylist()}
+    train_judge(request, plan_inputs(str(path), Columns()), Storage(request.output), Reporter(quiet=True))
+    rejected = {r["sample_id"]: r["reason"] for r in rows_of(request.output, "rejected/train.parquet").to_pylist()}
     assert rejected["train.parquet:0"] == "the text is null"
     assert "'nonsense' is not one of" in rejected["train.parquet:5"] and len(rejected) == 2
 
 
 def test_a_run_interrupted_before_its_plan_claims_no_progress(tmp_path: Path) -> None:
     run = Run(str(tmp_path / "run"))
+    run.open("augment", {}, {})
     with pytest.raises(RunError, match="interrupted; what is done is kept"), interruptible(run):
         raise KeyboardInterrupt
-    assert run.manifest == {"status": "interrupted"}
+    assert run.manifest.status == "interrupted" and run.manifest.done == Done()
 
 
 def test_too_many_rejected_rows_fail_clearly_and_a_larger_budget_goes_on(tmp_path: Path, model: str) -> None:
-    labels = ["help" if i % 2 else "unheard-of" for i in range(200)]
-    path = corpus(tmp_path / "in.parquet", 200, label=labels)
-    config = AugmentConfig(input=str(path), output=str(tmp_path / "run"), classifier=model)
-    with pytest.raises(RunError, match=r"of 200 rows were set aside, more than --max-rejected 0.2"):
-        augment(config)
-    result = augment(config.model_copy(update={"max_rejected": 0.5}))
-    assert result.manifest["done"]["rejected"] == 100 and result.manifest["status"] == "finished"
+    texts = [f"Please help me to send parcel {i}" if i % 2 else " " for i in range(200)]
+    path = corpus(tmp_path / "in.parquet", 200, text=texts)
+    request = AugmentRequest(input=str(path), output=str(tmp_path / "run"), classifier=model)
+    with pytest.raises(RunError, match=r"of 200 rows were rejected, more than --max-rejected 0.2"):
+        augment(request)
+    result = augment(request.model_copy(update={"max_rejected": 0.5}))
+    assert result.manifest.done.rejected == 100 and result.manifest.status == "finished"
 
 
 @pytest.mark.parametrize(
@@ -204,7 +210,7 @@ def test_too_many_rejected_rows_fail_clearly_and_a_larger_budget_goes_on(tmp_pat
 )
 def test_labels_keep_their_type(tmp_path: Path, labels: list, kind: pa.DataType) -> None:
     path = corpus(tmp_path / "in.parquet", 64, label=labels)
-    result = augment(AugmentConfig(input=str(path), output=str(tmp_path / "run")))
+    result = augment(AugmentRequest(input=str(path), output=str(tmp_path / "run")))
     assert rows_of(result.output).schema.field("label").type == kind
 
 
@@ -213,7 +219,9 @@ def test_labels_of_two_types_become_strings(tmp_path: Path) -> None:
     labels = [i % 2 if i < 1050 else "other" for i in range(1100)]
     lines = (json.dumps({"text": text, "label": label}) for text, label in zip(rows, labels, strict=True))
     (tmp_path / "in.jsonl").write_text("\n".join(lines))
-    result = augment(AugmentConfig(input=str(tmp_path / "in.jsonl"), output=str(tmp_path / "run"), classifier="linear"))
+    result = augment(
+        AugmentRequest(input=str(tmp_path / "in.jsonl"), output=str(tmp_path / "run"), classifier="linear")
+    )
     assert set(rows_of(result.output)["label"].to_pylist()) == {"0", "1", "other"}
 
 
@@ -234,10 +242,10 @@ def test_a_truncated_file_among_good_ones(tmp_path: Path, model: str) -> None:
     (tmp_path / "in").mkdir()
     data = corpus(tmp_path / "in" / "good.parquet", 64).read_bytes()
     (tmp_path / "in" / "cut.parquet").write_bytes(data[:500])
-    config = AugmentConfig(input=str(tmp_path / "in"), output=str(tmp_path / "run"), classifier=model)
+    request = AugmentRequest(input=str(tmp_path / "in"), output=str(tmp_path / "run"), classifier=model)
     with pytest.raises(RunError, match="1 of 2 files cannot be read, more than --max-rejected 0.2"):
-        augment(config)
-    result = augment(config.model_copy(update={"max_rejected": 0.5}))
+        augment(request)
+    result = augment(request.model_copy(update={"max_rejected": 0.5}))
     (row,) = rows_of(result.output, "rejected").to_pylist()
     assert row["sample_id"] == "cut.parquet" and "cannot be read" in row["reason"] and result.kept == 64 * 3
 
@@ -248,7 +256,7 @@ def test_wrong_requests_are_refused_before_anything_starts(tmp_path: Path, model
     def refused(message: str, **changes: object) -> None:
         values = {"input": str(path), "output": str(tmp_path / "run"), "classifier": model} | changes
         with pytest.raises(RequestError, match=message) as caught:
-            augment(AugmentConfig(**values))  # type: ignore[arg-type]
+            augment(AugmentRequest(**values))  # type: ignore[arg-type]
         assert "\n" not in str(caught.value)
 
     refused("no such file", input=str(tmp_path / "nowhere.csv"))
@@ -259,14 +267,18 @@ def test_wrong_requests_are_refused_before_anything_starts(tmp_path: Path, model
     refused("has the labels help, wish", labels=("a", "b"))
     one_class = corpus(tmp_path / "one.parquet", 64, label=["x"] * 64)
     refused("one class only", input=str(one_class), classifier="cnn")
-    refused("need .* CPUs and this Ray has 2; --generators 2 --scorers 2", generators=50)
+    late = tmp_path / "late.csv"  # too late for the rows that are looked at to detect the encoding
+    rows = [f"a plain text number {i},a\n" for i in range(2000)] + [f"schöne Grüße {i},b\n" for i in range(300)]
+    late.write_bytes(b"text,label\n" + "".join(rows).encode("latin-1"))
+    refused("300 of 2,300 rows cannot be used.*use --encoding.*one class only", input=str(late), classifier="cnn")
+    refused("need .* CPUs and this Ray has 2; --generator-actors 2 --scorer-actors 2", generator_actors=50)
 
 
 def test_originals_shortfalls_and_protected_words(tmp_path: Path, model: str) -> None:
     texts = ["ok"] * 4 + [f"Please ship the Acme Rocket {i} to my house today" for i in range(60)]
     path = corpus(tmp_path / "in.parquet", 64, text=texts)
     result = augment(
-        AugmentConfig(
+        AugmentRequest(
             input=str(path),
             output=str(tmp_path / "run"),
             classifier=model,
@@ -277,7 +289,71 @@ def test_originals_shortfalls_and_protected_words(tmp_path: Path, model: str) ->
     table = rows_of(result.output)
     originals = table.filter(pc.equal(table["generator"], "original")).to_pylist()
     made = table.filter(pc.not_equal(table["generator"], "original")).to_pylist()
-    assert {r["text"] for r in originals} <= set(texts) and all(r["rank"] == 0 for r in originals)
+    assert [r["text"] for r in originals] == texts and all(r["rank"] == 0 for r in originals)
+    assert {r["text"] for r in made}.isdisjoint({"ok"}), "some originals have no rewrite"
     assert all("Acme Rocket" in r["text"] for r in made if "Acme" in r["source_text"])
-    short = result.manifest["done"]["short"]
+    short = result.manifest.done.short
     assert short == (rows_of(result.output, "short").num_rows if short else 0)
+
+
+def test_the_callers_settings_of_ray_data_lose_no_shard(tmp_path: Path, model: str) -> None:
+    """With the caller's own max_errored_blocks, a run was finished without the shards that had failed."""
+    path = corpus(tmp_path / "in.parquet", 128)
+    context = ray.data.DataContext.get_current()
+    before, context.max_errored_blocks = context.max_errored_blocks, 100
+    request = AugmentRequest(
+        input=str(path), output=str(tmp_path / "run"), classifier=model, generator="tests.stream.test_augment:Trips"
+    )
+    try:
+        with pytest.raises(RunError, match=r"tripped.*of 2 shards are kept.*run the same command again"):
+            augment(request)
+    finally:
+        context.max_errored_blocks = before
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["status"] == "failed"
+
+
+class Trips:
+    """A generator whose second shard ends the run."""
+
+    def generate(self, samples, n, seeds):  # type: ignore[no-untyped-def]
+        if any(s.id == "in.parquet:100" for s in samples):
+            raise TransientError("tripped")
+        return [Candidates([f"{s.text} {i}" for i in range(n)], ["mark"] * n) for s in samples]
+
+
+def test_a_damaged_or_missing_shard_is_made_again_even_of_a_finished_run(tmp_path: Path, model: str) -> None:
+    path = corpus(tmp_path / "in.parquet", 128)
+    request = AugmentRequest(input=str(path), output=str(tmp_path / "run"), classifier=model)
+    augment(request)
+    folder = tmp_path / "run" / "augmented"
+    whole = {p.name: p.read_bytes() for p in folder.iterdir()}
+    first, second = sorted(folder.iterdir())
+    first.write_bytes(whole[first.name][:100])
+    second.unlink()
+    stranger = folder / second.name.replace(second.name[-20:-8], "0" * 12)
+    stranger.write_bytes(whole[second.name])
+    result = augment(request)
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == whole
+    assert result.manifest.status == "finished" and result.manifest.done.shards == 2
+
+
+class Deadly:
+    """A generator that is killed by one text, as for lack of memory."""
+
+    def generate(self, samples, n, seeds):  # type: ignore[no-untyped-def]
+        if any("number 5 " in s.text for s in samples):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [Candidates([f"{s.text} {i}" for i in range(n)], ["mark"] * n) for s in samples]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_row_that_kills_its_process_is_rejected(tmp_path: Path, model: str) -> None:
+    path = corpus(tmp_path / "in.parquet", 8)
+    request = AugmentRequest(
+        input=str(path), output=str(tmp_path / "run"), classifier=model, generator="tests.stream.test_augment:Deadly"
+    )
+    result = augment(request)
+    (row,) = rows_of(result.output, "rejected").to_pylist()
+    assert (row["sample_id"], row["stage"]) == ("in.parquet:5", "generate") and "its process died" in row["reason"]
+    assert result.manifest.done.kept == 21 and not list((tmp_path / "run" / "crashes" / "generate").iterdir())

@@ -13,7 +13,7 @@ import pytest
 
 from epida_ray.classify import load
 from epida_ray.core.errors import RequestError
-from epida_ray.method.requests import AugmentConfig, TrainConfig
+from epida_ray.method.requests import AugmentRequest, TrainRequest
 from epida_ray.stream.augment import augment
 from epida_ray.stream.driver import train
 from tests.classify import tiny
@@ -44,16 +44,20 @@ def test_train_then_augment(name: str, tmp_path: Path) -> None:
         classifier = f"transformer:{tiny.transformer(name, tmp_path / 'tiny')}"
         options = {"learning_rate": 3e-3}
     trained = train(
-        TrainConfig(
+        TrainRequest(
             input=source, output=str(tmp_path / "trained"), classifier=classifier, rounds=2, pretrain_epochs=3,
-            epochs_per_round=2, generators=1, scorers=1, stall_timeout=300, eval=source, **options,
+            epochs_per_round=2, generator_actors=1, scorer_actors=1, stall_timeout=300, eval=source, **options,
         )
     )  # fmt: skip
     assert [line["round"] for line in trained.metrics] == [0, 1, 2]
     assert trained.test is not None and trained.test["macro_f1"] > 0.9
     result = augment(
-        AugmentConfig(
-            input=source, output=str(tmp_path / "augmented"), classifier=trained.model_dir, generators=1, scorers=1
+        AugmentRequest(
+            input=source,
+            output=str(tmp_path / "augmented"),
+            classifier=trained.model_dir,
+            generator_actors=1,
+            scorer_actors=1,
         )
     )
     rows = pq.read_table(Path(result.augmented))
@@ -65,13 +69,13 @@ def test_train_then_augment(name: str, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("local_ray")
 def test_a_class_of_ones_own_is_run_where_the_request_names_it(tmp_path: Path) -> None:
     source, name = corpus(tmp_path / "in.parquet"), "tests.classify.tiny:Lengths"
-    options = {"input": source, "generators": 1, "scorers": 1, "stall_timeout": 300, "m": 1}
-    trained = train(TrainConfig(output=str(tmp_path / "trained"), classifier=name, rounds=1, eval=source, **options))
+    options = {"input": source, "generator_actors": 1, "scorer_actors": 1, "stall_timeout": 300, "m": 1}
+    trained = train(TrainRequest(output=str(tmp_path / "trained"), classifier=name, rounds=1, eval=source, **options))
     assert trained.test is not None and trained.model().labels == ("fruit", "tool")
     options |= {"output": str(tmp_path / "augmented"), "classifier": trained.model_dir}
     with pytest.raises(RequestError, match=f"--trust-code {name}"):
-        augment(AugmentConfig(**options))
-    assert augment(AugmentConfig(**options, trust_code=(name,))).kept == 60
+        augment(AugmentRequest(**options))
+    assert augment(AugmentRequest(**options, trust_code=(name,))).kept == 60
 
 
 @pytest.mark.slow
@@ -81,15 +85,15 @@ def test_scorers_take_the_gpus_they_are_given_and_say_where_they_run(tmp_path: P
     model = tiny.transformer("bert", tmp_path / "tiny", ("fruit", "tool"))
     script = f"""
 import json, ray
-from epida_ray.method.requests import AugmentConfig
+from epida_ray.method.requests import AugmentRequest
 from epida_ray.stream.augment import augment
 pools = []
 for gpus in (0, 2):
     ray.init(address="local", num_cpus=2, num_gpus=gpus, include_dashboard=False, log_to_driver=False)
-    result = augment(AugmentConfig(
-        input={source!r}, output={str(tmp_path)!r} + f"/gpus{{gpus}}", classifier={str(model)!r}, generators=1
+    result = augment(AugmentRequest(
+        input={source!r}, output={str(tmp_path)!r} + f"/gpus{{gpus}}", classifier={str(model)!r}, generator_actors=1
     ))
-    pools.append(result.manifest["pools"] | {{"classifier": result.manifest["classifier"]}})
+    pools.append(result.manifest.pools | {{"classifier": result.manifest.classifier}})
     ray.shutdown()
 print(json.dumps(pools))
 """

@@ -11,19 +11,19 @@ import ray
 
 from epida_ray.core.errors import RequestError
 from epida_ray.core.sample import Candidates
-from epida_ray.stream.cluster import FINISH_SHARE, _check_reachable, fit_pools
+from epida_ray.stream.cluster import FINISH_SHARE, check_reachable, fit_pools
 
 
-@pytest.mark.parametrize("address", ["h" * 70 + ":6379", "127.0.0.1:99999", "127.0.0.1:1"])
+@pytest.mark.parametrize("address", ["h" * 70 + ":6379", "127.0.0.1:99999", "127.0.0.1:1", "1.2.3.4"])
 def test_an_address_that_nobody_can_answer_at_is_one_line(address: str) -> None:
     with pytest.raises(RequestError, match="no Ray at --address") as caught:
-        _check_reachable(address)
+        check_reachable(address)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("cpus", "gpus", "fits"), [(1, 2, 1), (2, 8, 5)])
 def test_more_gpus_than_the_cpus_can_serve_are_refused_with_what_would_fit(cpus: int, gpus: int, fits: int) -> None:
-    with pytest.raises(RequestError, match=rf"--generators 1 --scorers {fits} would fit"):
+    with pytest.raises(RequestError, match=rf"--generator-actors 1 --scorer-actors {fits} would fit"):
         fit_pools(cpus, gpus, None, None)
     assert fit_pools(cpus, gpus, 1, fits).scorers == fits
 
@@ -74,7 +74,7 @@ def test_generators_hold_the_gpus_they_are_given(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": texts, "label": labels}), tmp_path / "in.parquet")
     script = f"""
 import ray
-from epida_ray.method.requests import AugmentConfig, TrainConfig
+from epida_ray.method.requests import AugmentRequest, TrainRequest
 from epida_ray.stream.augment import augment
 from epida_ray.stream.driver import train
 ray.init(address="local", num_cpus=2, num_gpus=1, include_dashboard=False, log_to_driver=False)
@@ -82,8 +82,8 @@ options = dict(
     input={str(tmp_path / "in.parquet")!r}, classifier="linear", generator="tests.stream.test_cluster:Holds",
     generator_gpus=0.5, stall_timeout=200,
 )
-augment(AugmentConfig(output={str(tmp_path / "augment")!r}, **options))
-train(TrainConfig(output={str(tmp_path / "train")!r}, rounds=1, workers=0, **options))
+augment(AugmentRequest(output={str(tmp_path / "augment")!r}, **options))
+train(TrainRequest(output={str(tmp_path / "train")!r}, rounds=1, workers=0, **options))
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=400)
     for run in ("augment", "train"):

@@ -17,12 +17,13 @@ from safetensors.numpy import load_file
 from epida_ray.core.errors import RequestError, RunError
 from epida_ray.core.progress import Reporter
 from epida_ray.core.sample import Candidates, Rejected
+from epida_ray.core.steps import made_step
 from epida_ray.experiments.catalogue import ablation_rows
 from epida_ray.experiments.trials import Method
 from epida_ray.method.evaluate import evaluate_model
-from epida_ray.method.requests import TrainConfig
+from epida_ray.method.requests import TrainRequest
 from epida_ray.select.perplexity import LanguageModel
-from epida_ray.stream import driver as online
+from epida_ray.stream import driver
 from epida_ray.stream.driver import train
 
 pytestmark = pytest.mark.usefixtures("local_ray")
@@ -42,10 +43,16 @@ def corpus(path: Path, rows: int = 96) -> Path:
     return path
 
 
-def config(folder: Path, name: str = "run", **changes: object) -> TrainConfig:
-    values = {"input": str(folder / "in.parquet"), "output": str(folder / name), "rounds": 3, "stall_timeout": 240.0}
-    return TrainConfig(
-        **values | {"generators": 1, "scorers": 1, "epochs_per_round": 2, "pretrain_epochs": 2} | changes
+def make_request(folder: Path, name: str = "run", **changes: object) -> TrainRequest:
+    values = {
+        "input": str(folder / "in.parquet"),
+        "output": str(folder / name),
+        "rounds": 3,
+        "stall_timeout": 240.0,
+        "classifier": "cnn",
+    }
+    return TrainRequest(
+        **values | {"generator_actors": 1, "scorer_actors": 1, "epochs_per_round": 2, "pretrain_epochs": 2} | changes
     )  # type: ignore[arg-type]
 
 
@@ -94,8 +101,8 @@ class Shouts:
 
 def test_rounds_versions_metrics_and_the_best_model(tmp_path: Path) -> None:
     corpus(tmp_path / "in.parquet")
-    asked = config(tmp_path, eval=str(tmp_path / "in.parquet"), max_staleness=1)
-    result = train(asked)
+    request = make_request(tmp_path, eval=str(tmp_path / "in.parquet"), max_staleness=1, track=("tensorboard",))
+    result = train(request)
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line["round"] for line in lines] == [0, 1, 2, 3] and lines == json.loads(json.dumps(result.metrics))
     assert [line.get("judged_by_version") for line in lines] == [None, 1, 1, 2]
@@ -122,16 +129,17 @@ def test_rounds_versions_metrics_and_the_best_model(tmp_path: Path) -> None:
     assert result.test is not None and test["macro_f1"] == result.test["macro_f1"] > 0.9
     assert list((tmp_path / "run" / "tensorboard").iterdir())
 
-    assert train(asked).metrics == result.metrics
+    assert not list((tmp_path / "run" / "checkpoint").glob("*.safetensors")), "a finished run needs none"
+    assert train(request).metrics == result.metrics
     with pytest.raises(RequestError, match="--rounds was 3, now 4"):
-        train(asked.model_copy(update={"rounds": 4}))
+        train(request.model_copy(update={"rounds": 4}))
 
 
 def test_a_run_cut_short_ends_in_the_same_bits(tmp_path: Path) -> None:
     """Back to the checkpoint of round 1, as if everything after it had been lost."""
     corpus(tmp_path / "in.parquet")
-    asked = config(tmp_path, generator="tests.stream.test_driver:Marks")
-    train(asked)
+    request = make_request(tmp_path, generator="tests.stream.test_driver:Marks", keep_checkpoints=True)
+    train(request)
     undisturbed = (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
     newest = sorted((tmp_path / "run" / "checkpoint").glob("*.safetensors"))
     assert [p.name for p in newest] == ["round-00002.safetensors", "round-00003.safetensors"]
@@ -143,21 +151,23 @@ def test_a_run_cut_short_ends_in_the_same_bits(tmp_path: Path) -> None:
     for file in (tmp_path / "run" / "augmented" / "round=003").iterdir():
         file.unlink()
     (tmp_path / "run" / "rounds" / "00003.json").unlink()
-    assert [line["round"] for line in train(asked).metrics] == [0, 1, 2, 3]
+    assert [line["round"] for line in train(request).metrics] == [0, 1, 2, 3]
     assert (tmp_path / "run" / "model" / "model.safetensors").read_bytes() == undisturbed
     for file in (tmp_path / "run" / "checkpoint").glob("*.safetensors"):
         file.write_bytes(file.read_bytes()[:1000])
     (tmp_path / "run" / "manifest.json").write_text(json.dumps(manifest | {"status": "running"}))
     with pytest.raises(RunError, match="damaged and there is no other checkpoint"):
-        train(asked)
+        train(request)
 
 
 def test_one_time_and_the_originals_alone(tmp_path: Path) -> None:
     corpus(tmp_path / "in.parquet")
-    once = train(config(tmp_path, "once", online=False, pretrain_epochs=0, generator="tests.stream.test_driver:Marks"))
+    once = train(
+        make_request(tmp_path, "once", online=False, pretrain_epochs=0, generator="tests.stream.test_driver:Marks")
+    )
     assert [p.name for p in (tmp_path / "once" / "augmented").iterdir()] == ["round=001"]
     assert [line.get("judged_by_version") for line in once.metrics] == [None, 1, 1, 1]
-    alone = train(config(tmp_path, "alone", loss="original"))
+    alone = train(make_request(tmp_path, "alone", loss="original"))
     assert not (tmp_path / "alone" / "augmented").exists() and len(alone.metrics) == 4
     assert alone.metrics[-1]["loss_augmented"] == 0
 
@@ -165,20 +175,20 @@ def test_one_time_and_the_originals_alone(tmp_path: Path) -> None:
 def test_what_goes_wrong_is_said_clearly_and_nothing_finished_is_lost(tmp_path: Path) -> None:
     corpus(tmp_path / "in.parquet")
     with pytest.raises(RunError, match=r"not finite at step \d+ .*lower learning rate"):
-        train(config(tmp_path, "nan", loss="original", learning_rate=1e30))
-    with pytest.raises(RunError, match="round 1: .* samples were set aside.*no rewriting today"):
-        train(config(tmp_path, "refused", generator="tests.stream.test_driver:Refuses"))
+        train(make_request(tmp_path, "nan", loss="original", learning_rate=1e30))
+    with pytest.raises(RunError, match="round 1: .* samples were rejected.*no rewriting today"):
+        train(make_request(tmp_path, "refused", generator="tests.stream.test_driver:Refuses"))
     assert (tmp_path / "refused" / "checkpoint" / "round-00000.safetensors").exists()
     manifest = json.loads((tmp_path / "refused" / "manifest.json").read_text())
     assert (manifest["status"], manifest["done"]["shards"], manifest["shards"]) == ("failed", 1, 4)
     assert manifest["driver"] in manifest["nodes"]
     with pytest.raises(RequestError, match="too few labelled rows|one class only"):
         pq.write_table(pa.table({"text": ["a b", "c d"], "label": ["x", "x"]}), tmp_path / "tiny.parquet")
-        train(config(tmp_path, "tiny", input=str(tmp_path / "tiny.parquet")))
+        train(make_request(tmp_path, "tiny", input=str(tmp_path / "tiny.parquet")))
     (tmp_path / "wrong").mkdir()
     (tmp_path / "wrong" / "config.json").write_text("{}")
     with pytest.raises(RequestError, match="wrong"):
-        train(config(tmp_path, "model", classifier=str(tmp_path / "wrong")))
+        train(make_request(tmp_path, "model", classifier=str(tmp_path / "wrong")))
 
 
 class Constant(Sleeps):
@@ -188,11 +198,33 @@ class Constant(Sleeps):
         return np.full((len(texts), len(self.labels)), 1 / len(self.labels), np.float32)
 
 
+class TakesItsTime(Constant):
+    """A classifier whose fit takes longer than --stall-timeout, and which says that it goes on."""
+
+    def fit(self, texts, y, weights, seed):  # type: ignore[no-untyped-def]
+        for _ in range(10):
+            time.sleep(6)
+            made_step()
+
+
+@pytest.mark.slow
+def test_training_longer_than_the_stall_timeout_is_waited_for(tmp_path: Path) -> None:
+    corpus(tmp_path / "in.parquet")
+    result = train(
+        make_request(
+            tmp_path, classifier="tests.stream.test_driver:TakesItsTime", generator="tests.stream.test_driver:Marks",
+            rounds=1, stall_timeout=45.0,
+        )
+    )  # fmt: skip
+    assert [line["round"] for line in result.metrics] == [0, 1]
+    assert all(line["seconds"]["train"] > 55 for line in result.metrics)
+
+
 @pytest.mark.parametrize("staleness", [0, 1])
 def test_a_run_that_stops_early_holds_the_rounds_it_was_trained_on(tmp_path: Path, staleness: int) -> None:
     corpus(tmp_path / "in.parquet")
     result = train(
-        config(
+        make_request(
             tmp_path, classifier="tests.stream.test_driver:Constant", generator="tests.stream.test_driver:Marks",
             patience=1, max_staleness=staleness, rounds=6, candidates=True,
         )
@@ -203,7 +235,7 @@ def test_a_run_that_stops_early_holds_the_rounds_it_was_trained_on(tmp_path: Pat
     assert [p.name for p in (tmp_path / "run" / "rounds").iterdir()] == ["00001.json"]
 
 
-@pytest.mark.parametrize(("bad", "outcome"), [(19, None), (21, "21 of 100 rows of TRAIN were set aside")])
+@pytest.mark.parametrize(("bad", "outcome"), [(19, None), (21, "21 of 100 rows of TRAIN were rejected")])
 def test_rows_that_cannot_be_used_are_all_in_rejected(tmp_path: Path, bad: int, outcome: str | None) -> None:
     table = pq.read_table(corpus(tmp_path / "in.parquet", 100))
     texts: list[Any] = table["text"].to_pylist()
@@ -211,14 +243,14 @@ def test_rows_that_cannot_be_used_are_all_in_rejected(tmp_path: Path, bad: int, 
     pq.write_table(table.set_column(0, "text", pa.array(texts)), tmp_path / "in.parquet")
     labels = ["unheard-of", *table["label"].to_pylist()[1:]]
     pq.write_table(table.set_column(1, "label", pa.array(labels)), tmp_path / "other.parquet")
-    asked = config(tmp_path, eval=str(tmp_path / "other.parquet"), dev=str(tmp_path / "other.parquet"))
+    request = make_request(tmp_path, eval=str(tmp_path / "other.parquet"), dev=str(tmp_path / "other.parquet"))
     reporter = Listens()
     if outcome:
         with pytest.raises(RunError, match=outcome):
-            prepare(asked, reporter)
+            prepare(request, reporter)
     else:
-        prepare(asked, reporter)
-        assert any("1 rows of dev are set aside" in line for line in reporter.warnings)
+        prepare(request, reporter)
+        assert any("1 rows of dev are rejected" in line for line in reporter.warnings)
         for name in ("dev", "eval"):
             (row,) = pq.read_table(tmp_path / "run" / "rejected" / f"{name}.parquet").to_pylist()
             assert row["sample_id"] == "other.parquet:0" and "'unheard-of' is not one of" in row["reason"]
@@ -230,18 +262,18 @@ def test_a_file_to_test_on_that_cannot_be_used_is_refused_before_training(tmp_pa
     table = pq.read_table(corpus(tmp_path / "in.parquet"))
     wrong = table.set_column(1, "label", pa.array(["unheard-of"] * len(table)))
     pq.write_table(wrong, tmp_path / "wrong.parquet")
-    asked = config(tmp_path, eval=str(tmp_path / "wrong.parquet"))
+    request = make_request(tmp_path, eval=str(tmp_path / "wrong.parquet"))
     with pytest.raises(RequestError, match="--eval: no row can be used; .*'unheard-of' is not one of"):
-        prepare(asked)
-    prepare(asked.model_copy(update={"eval": str(tmp_path / "in.parquet")}))
+        prepare(request)
+    prepare(request.model_copy(update={"eval": str(tmp_path / "in.parquet")}))
     assert not list((tmp_path / "run" / "rejected").iterdir())
 
 
-def prepare(asked: TrainConfig, reporter: Any = None) -> None:
+def prepare(request: TrainRequest, reporter: Any = None) -> None:
     """What `train` does before its rounds."""
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Prepared):
-        patch.setattr(online, "_rounds", _stop)
-        train(asked, reporter)
+        patch.setattr(driver, "_rounds", _stop)
+        train(request, reporter)
 
 
 class Prepared(Exception):
@@ -268,7 +300,7 @@ class Listens:
 
 def test_a_scorer_that_never_answers_is_named(tmp_path: Path) -> None:
     corpus(tmp_path / "in.parquet")
-    silent = config(
+    silent = make_request(
         tmp_path, "silent", classifier="tests.stream.test_driver:Sleeps", generator="tests.stream.test_driver:Shouts",
         stall_timeout=20.0,
     )  # fmt: skip
@@ -282,10 +314,10 @@ def test_a_label_missing_from_dev_is_said_and_perplexity_can_judge(tmp_path: Pat
     table = pq.read_table(tmp_path / "in.parquet")
     pq.write_table(table.filter(pc.field("label") != "complain"), tmp_path / "dev.parquet")
     reporter = Listens()
-    asked = config(
+    request = make_request(
         tmp_path, "ppl", dev=str(tmp_path / "dev.parquet"), select="ppl+cosine", rounds=1, classifier="linear"
     )
-    train(asked, reporter)  # type: ignore[arg-type]
+    train(request, reporter)  # type: ignore[arg-type]
     assert any("no dev row has the label complain" in line for line in reporter.warnings)
     kept = pq.read_table(tmp_path / "ppl" / "augmented", partitioning=None)
     model = LanguageModel(tmp_path / "ppl" / "language-model" / "model.arpa")
@@ -302,9 +334,15 @@ def test_the_rows_of_the_ablation_by_options_alone(tmp_path: Path, method: Metho
     corpus(tmp_path / "in.parquet")
     options: dict[str, Any] = {"online": method.online, "pretrain_epochs": 2 if method.pretrain else 0}
     options |= {"loss": "original"} if method.name == "1: none" else {"select": method.select}
-    result = train(config(tmp_path, rounds=2, **options))
+    result = train(make_request(tmp_path, rounds=2, **options))
     assert [line["round"] for line in result.metrics] == [0, 1, 2]
     assert [line.get("kept", 0) > 0 for line in result.metrics] == [False] + 2 * [method.name != "1: none"]
+
+
+def test_a_resumed_run_keeps_its_train_workers_whatever_the_cluster_has_now() -> None:
+    """Their number changes the bytes, and by default it follows the cluster."""
+    request = TrainRequest(input="in.csv", output="run")
+    assert [driver._resources(request, before)[0] for before in (None, 0, 1)] == [0, 0, 1]
 
 
 @pytest.mark.slow
@@ -313,14 +351,14 @@ def test_two_workers_learn_what_one_learns(tmp_path: Path) -> None:
     corpus(tmp_path / "in.parquet", 97)
     script = f"""
 import ray
-from epida_ray.method.requests import TrainConfig
+from epida_ray.method.requests import TrainRequest
 from epida_ray.stream.driver import train
 ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
 for workers in (0, 2):
-    train(TrainConfig(
+    train(TrainRequest(
         input={str(tmp_path / "in.parquet")!r}, output={str(tmp_path)!r} + f"/workers{{workers}}", workers=workers,
-        rounds=2, k=1, generators=1, scorers=1, epochs_per_round=2, pretrain_epochs=2, stall_timeout=240,
-        classifier_args={{"dropout": 0.0}},
+        rounds=2, k=1, generator_actors=1, scorer_actors=1, epochs_per_round=2, pretrain_epochs=2, stall_timeout=240,
+        classifier="cnn", classifier_args={{"dropout": 0.0}},
     ))
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=500)

@@ -53,6 +53,9 @@ CASES = [
         aeda=1,
         spelling={"proportion": 1, "alpha": 0.2},
     ),
+    case("substructure", {"NP", "PP", "VP", "ADJP", "ADVP"}),
+    case("span-mix", {"span"}),
+    case("morph", {"crop", "rotate"}, least=0.8),
     case("nlpaug:SynonymAug", {"substitute"}, "nlpaug", slow=True),
     case("nlpaug:RandomWordAug", {"delete"}, "nlpaug", slow=True),
     case("nlpaug:KeyboardAug", {"substitute"}, "nlpaug", slow=True),
@@ -105,7 +108,7 @@ def test_real_questions(
     output = tmp_path / "run"
     result = epida_ray.augment(
         tmp_path / "trec.parquet", str(output), generator=generator, generator_args=filled, classifier=model,
-        m=M, k=K, candidates=True, generators=1, scorers=1, max_rejected=1.0,
+        m=M, k=K, candidates=True, generator_actors=1, scorer_actors=1, max_rejected=1.0,
     )  # fmt: skip
 
     originals = {f"trec.parquet:{i}": row for i, row in enumerate(source.to_pylist())}
@@ -117,6 +120,10 @@ def test_real_questions(
         assert (row["source_text"], row["label"]) == (original["text"], original["label"])
         assert fold_space(row["text"]) not in ("", fold_space(original["text"]))
         assert row["generator"] == generator
+        assert ("soft_label" in row) == (generator == "span-mix")
+        if generator == "span-mix":
+            soft = row["soft_label"]
+            assert soft.index(max(soft)) == row["label"] and sum(soft) == pytest.approx(1)
     short = {row["sample_id"]: row["kept"] for row in rows_of(output, "short")}
     rejected = {row["sample_id"]: row for row in rows_of(output, "rejected")}
     assert all(len({fold_space(text) for text in texts}) == len(texts) for texts in kept.values())
@@ -125,9 +132,9 @@ def test_real_questions(
     assert all(row["reason"] and row["stage"] == "generate" for row in rejected.values())
     assert {row["operation"] for row in rows_of(output, "candidates")} == operations
     assert len(kept) >= least * rows, list(rejected.values())[:3]
-    done = result.manifest["done"]
-    assert (done["rows"], done["rejected"], done["short"]) == (rows, len(rejected), len(short))
-    assert result.manifest["status"] == "finished"
+    done = result.manifest.done
+    assert (done.rows, done.rejected, done.short) == (rows, len(rejected), len(short))
+    assert result.manifest.status == "finished"
 
 
 class Faulty:
@@ -179,12 +186,12 @@ def test_a_generator_that_misbehaves_costs_the_rows_it_does_that_to(tmp_path: Pa
     result = epida_ray.augment(
         pa.table({"text": texts, "label": labels}), str(tmp_path / "run"),
         generator="tests.stream.test_generators:Faulty", generator_timeout=4.0, classifier=str(tmp_path / "model"),
-        m=M, k=K, generators=1, scorers=1,
+        m=M, k=K, generator_actors=1, scorer_actors=1,
     )  # fmt: skip
     rejected = {row["text"]: row["reason"] for row in rows_of(tmp_path / "run", "rejected")}
     assert rejected.keys() == {text for text in texts if slip(text)}
     for text, reason in rejected.items():
         assert SLIPS[slip(text)] in reason and "\n" not in reason and len(reason) < 300
-    assert result.manifest["status"] == "finished"
-    done = result.manifest["done"]
-    assert (done["rows"], done["rejected"], done["kept"]) == (200, len(SLIPS), (200 - len(SLIPS)) * M)
+    assert result.manifest.status == "finished"
+    done = result.manifest.done
+    assert (done.rows, done.rejected, done.kept) == (200, len(SLIPS), (200 - len(SLIPS)) * M)

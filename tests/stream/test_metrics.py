@@ -9,6 +9,7 @@ import urllib.request
 import pytest
 import ray
 
+from epida_ray.runs.counts import ShardCounts
 from epida_ray.stream.metrics import RunMetrics
 
 
@@ -29,8 +30,8 @@ def scraped() -> dict[str, float]:
 def test_prometheus_finds_what_the_shards_reported() -> None:
     metrics = RunMetrics("a-run")
     for left in (1, 0):
-        counts = {"rows": 100, "candidates": 900, "kept": 290, "rejected": 3, "short": 0}
-        metrics.shard(counts | {"seconds": {"score": 0.5, "write": 0.25}}, left)
+        seconds = {"score": 0.5, "write": 0.25}
+        metrics.shard(ShardCounts(rows=100, candidates=900, kept=290, rejected=3, seconds=seconds), left)
     metrics.weights(newest=4, judging=3)
     deadline = time.monotonic() + 120
     while len(found := scraped()) < 10:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +13,22 @@ import pyarrow as pa
 import pytest
 
 from epida_ray.classify import create
-from epida_ray.classify.training import TrainingOptions
-from epida_ray.core.errors import RunError
+from epida_ray.core.errors import TakenOver
 from epida_ray.data.storage import Storage
-from epida_ray.stream.worker import Replaced, Task, Training
+from epida_ray.method.round_worker import Replaced, Task, Worker
+from epida_ray.method.schedule import Schedule
+from epida_ray.method.trainer import LearnOptions
+from epida_ray.runs.lease import claim
 
 
 class Lost(Exception):
     pass
 
 
-class Transfer:
+class Transport:
     """Keeps the numbers of what is published; a worker that publishes the version `lost` ends with it."""
+
+    staleness = 0
 
     def __init__(self, lost: int | None = None) -> None:
         self.lost, self.published = lost, list[int]()
@@ -31,8 +38,17 @@ class Transfer:
             raise Lost
         self.published.append(version)
 
+    def is_published(self, version: int) -> bool:
+        return version in self.published
+
     def fetch(self, version: int, limit: float) -> dict[str, np.ndarray]:
         raise NotImplementedError
+
+    def step(self) -> None:
+        pass
+
+    def steps(self) -> int:
+        return len(self.published)
 
 
 @pytest.fixture
@@ -47,25 +63,22 @@ def storage(tmp_path: Path) -> Storage:
     return storage
 
 
-def worker(storage: Storage, transfer: Any, driver: str = "one") -> Training:
-    task = Task(
-        driver=driver, storage=storage, transfer=transfer, options=TrainingOptions(), loss="original", rounds=3,
-        pretrain_epochs=1, epochs_per_round=1, online=True, patience=None, calibrate=False, max_staleness=0, limit=60.0,
-    )  # fmt: skip
-    return Training(task, rank=0, world=1)
+def worker(storage: Storage, transport: Any, driver: str = "one") -> Worker:
+    options = LearnOptions(Schedule(1, (1, 1, 1)), loss="original")
+    return Worker(Task(driver, storage, transport, options, limit=60.0), rank=0, world=1)
 
 
 def test_weights_that_a_lost_worker_saved_but_did_not_publish_are_published_by_the_next(storage: Storage) -> None:
     with pytest.raises(Lost):
-        worker(storage, Transfer(lost=3)).run()
-    transfer = Transfer()
-    worker(storage, transfer).run()
-    assert transfer.published == [3, 4]
+        worker(storage, Transport(lost=3)).run()
+    transport = Transport()
+    worker(storage, transport).run()
+    assert transport.published == [3, 4]
 
 
 def test_a_worker_that_was_replaced_writes_nothing(storage: Storage) -> None:
-    first = worker(storage, Transfer())
-    worker(storage, Transfer()).run()
+    first = worker(storage, Transport())
+    worker(storage, Transport()).run()
     before = {name: storage.read(f"checkpoint/{name}") for name in storage.names("checkpoint")}
     with pytest.raises(Replaced):
         first.run()
@@ -73,7 +86,15 @@ def test_a_worker_that_was_replaced_writes_nothing(storage: Storage) -> None:
 
 
 def test_a_worker_of_a_command_that_another_one_follows_says_so(storage: Storage) -> None:
-    first = worker(storage, Transfer())
-    worker(storage, Transfer(), driver="two").run()
-    with pytest.raises(RunError, match="another command has taken over"):
+    storage.guard = claim(storage.location).check
+    first = worker(pickle.loads(pickle.dumps(storage)), Transport())
+    storage.guard = claim(storage.location, take_over=True).check
+    worker(storage, Transport(), driver="two").run()
+    with pytest.raises(TakenOver, match=f"process {os.getpid()} on .* has taken over"):
         first.run()
+
+
+def test_no_two_workers_have_the_same_number(storage: Storage) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        numbers = list(pool.map(lambda _: worker(storage, Transport()).attempt, range(16)))
+    assert len(set(numbers)) == 16

@@ -1,0 +1,46 @@
+"""Waits that last as long as somebody makes progress."""
+
+from __future__ import annotations
+
+import pytest
+
+from epida_ray.core import steps
+from epida_ray.core.steps import Patience, listening, made_step
+
+
+class Clock:
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(steps, "time", clock)
+    return clock
+
+
+def test_work_longer_than_the_limit_is_waited_for_while_it_makes_steps(clock: Clock) -> None:
+    made = 0
+    patience = Patience(10.0, lambda: made)
+    for _ in range(100):
+        clock.now += 9
+        made += 1
+        assert not patience.over()
+    clock.now += 9
+    assert not patience.over()
+    clock.now += 2
+    assert patience.over()
+
+
+def test_steps_are_heard_inside_the_block_and_not_too_often(clock: Clock) -> None:
+    heard: list[float] = []
+    made_step()
+    with listening(lambda: heard.append(clock.now), every=5.0):
+        for _ in range(11):
+            made_step()
+            clock.now += 1
+    made_step()
+    assert heard == [0, 5, 10]

@@ -1,0 +1,130 @@
+import json
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from epida_ray.core.errors import RequestError, TransientError
+from epida_ray.core.sample import Candidates, Rejected, Sample
+from epida_ray.generate import GENERATORS, endpoint, propose
+
+SAMPLES = [Sample("a", "I lost my card", "cards"), Sample("b", "My card is gone", "cards")]
+Reply = tuple[int, dict[str, str], bytes]
+GOOD: Reply = (200, {}, json.dumps({"choices": [{"message": {"content": f"answer {i}"}} for i in range(4)]}).encode())
+
+
+def failure(status: int, **headers: str) -> Reply:
+    return status, {name.replace("_", "-"): value for name, value in headers.items()}, b"over\nloaded"
+
+
+class Server(HTTPServer):
+    """Sends the replies in order, and the last one from then on; None closes the connection without a word."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.replies: list[Reply | None] = [GOOD]
+        self.requests = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/v1"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.requests += 1
+        reply = self.server.replies.pop(0) if len(self.server.replies) > 1 else self.server.replies[0]
+        if reply is None:
+            return
+        status, headers, content = reply
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    waits: list[float] = []
+    monkeypatch.setattr(endpoint.time, "sleep", waits.append)
+    return waits
+
+
+def ask(server: Server, samples: list[Sample] = SAMPLES[:1]) -> list[Candidates | Rejected]:
+    generator = GENERATORS.create("language-model", endpoint=server.url, model="some-model", parallel=1)
+    return propose(generator, samples, 3, run_seed=0, round_=0, name="language-model")
+
+
+@pytest.mark.parametrize("trouble", [failure(429), failure(500), failure(503), failure(408), None])
+def test_a_server_in_trouble_is_asked_again(server: Server, slept: list[float], trouble: Reply | None) -> None:
+    server.replies = [trouble, trouble, GOOD]
+    assert ask(server) == [Candidates([f"answer {i}" for i in range(3)], ["rewrite"] * 3)]
+    assert server.requests == 3
+    assert [0.5 * w <= s <= 1.5 * w for w, s in zip(endpoint.WAITS, slept, strict=False)] == [True, True]
+
+
+def test_the_server_says_how_long_to_wait(server: Server, slept: list[float]) -> None:
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True)
+    server.replies = [failure(429, Retry_After="7"), failure(503, Retry_After=later), GOOD]
+    ask(server)
+    assert slept[0] == 7 and 30 < slept[1] <= 90
+
+
+def test_a_wait_that_is_too_long_ends_the_attempts(server: Server, slept: list[float]) -> None:
+    server.replies = [failure(429, Retry_After="3600")]
+    with pytest.raises(TransientError, match="HTTP 429 over loaded.*run the same command again"):
+        ask(server)
+    assert server.requests == 1 and not slept
+
+
+@pytest.mark.parametrize("trouble", [failure(502), None])
+def test_a_server_that_stays_down_fails_the_shard(server: Server, slept: list[float], trouble: Reply | None) -> None:
+    server.replies = [trouble]
+    with pytest.raises(TransientError, match="gives no answer"):
+        ask(server, SAMPLES)
+    assert server.requests == len(endpoint.WAITS) + 1 and len(slept) == len(endpoint.WAITS)
+
+
+def test_no_server_at_all(server: Server, slept: list[float]) -> None:
+    server.shutdown()
+    server.server_close()
+    with pytest.raises(TransientError, match="refused"):
+        ask(server)
+    assert len(slept) == len(endpoint.WAITS)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_wrong_key_address_or_model_is_a_wrong_request(server: Server, slept: list[float], status: int) -> None:
+    server.replies = [failure(status)]
+    with pytest.raises(RequestError, match=f"HTTP {status} over loaded; "):
+        ask(server, SAMPLES)
+    assert server.requests == 1 and not slept
+
+
+@pytest.mark.parametrize("refusal", [failure(400), failure(413), failure(422), (200, {}, b"<html>"), (200, {}, b"[1]")])
+def test_a_refused_prompt_costs_its_row(server: Server, slept: list[float], refusal: Reply) -> None:
+    server.replies = [refusal, refusal, GOOD]
+    refused, good = ask(server, SAMPLES)
+    assert isinstance(refused, Rejected) and "no answer" in refused.reason
+    assert isinstance(good, Candidates)
+    assert not slept

@@ -1,0 +1,86 @@
+import pyarrow as pa
+import pytest
+
+from epida_ray.core.errors import RequestError
+from epida_ray.core.sample import Candidates, Rejected, Sample
+from epida_ray.generate import GENERATORS
+from epida_ray.generate.chunks import KINDS, chunks, tagged
+from epida_ray.generate.corpus import bind_samples, from_bytes, from_file, to_bytes
+from epida_ray.method.noise import parse_noise
+
+OTHERS = [
+    Sample("a", "The small dog waited in the old house", "animals"),
+    Sample("b", "A red car stopped at the busy corner", "traffic"),
+]
+
+
+def phrases(text: str) -> set[tuple[str, str]]:
+    return {(KINDS[c.kind], text[c.start : c.stop]) for c in chunks(tagged(text))}
+
+
+def test_phrases() -> None:
+    assert phrases("The small dog visited a very old house in London .") == {
+        ("NP", "The small dog"), ("NP", "a very old house"), ("NP", "London"), ("PP", "in London"),
+        ("VP", "visited a very old house"),
+    }  # fmt: skip
+    assert phrases("It 's the dog 's house , really") == {("NP", "the dog"), ("NP", "house"), ("ADVP", "really")}
+    assert phrases("") == phrases("?!") == set()
+
+
+def test_a_phrase_comes_from_the_same_class_and_is_of_the_same_kind() -> None:
+    generator = GENERATORS.create("substructure")
+    bind_samples(generator, OTHERS)
+    sample = Sample("x", "The big cat waited", "animals")
+    (answer,) = generator.generate([sample], 3, [1])
+    assert answer == Candidates(["The small dog waited", "The old house waited"], ["NP", "NP"]) or answer == Candidates(
+        ["The old house waited", "The small dog waited"], ["NP", "NP"]
+    )
+    (other,) = generator.generate([sample._replace(label="none")], 3, [1])
+    assert isinstance(other, Rejected)
+
+
+def test_any_class() -> None:
+    generator = GENERATORS.create("substructure", label="any", slack=0)
+    bind_samples(generator, OTHERS)
+    (answer,) = generator.generate([Sample("x", "The big cat waited")], 9, [1])
+    assert isinstance(answer, Candidates)
+    assert set(answer.texts) == {
+        f"{np} waited" for np in ("The small dog", "The old house", "A red car", "The busy corner")
+    }
+
+
+def test_protected_phrases_are_not_replaced() -> None:
+    generator = GENERATORS.create("substructure")
+    bind_samples(generator, OTHERS)
+    (answer,) = generator.generate([Sample("x", "The big cat waited", "animals", ((4, 11),))], 3, [1])
+    assert isinstance(answer, Rejected)
+
+
+def test_the_index_is_the_same_bytes_whatever_the_order_and_can_be_mapped(tmp_path) -> None:
+    generator = GENERATORS.create("substructure")
+    data = to_bytes(generator.index(OTHERS))
+    assert data.equals(to_bytes(generator.index(OTHERS[::-1])))
+    (tmp_path / "index.arrow").write_bytes(data)
+    before = pa.total_allocated_bytes()
+    mapped = from_file(tmp_path / "index.arrow")
+    assert mapped.equals(from_bytes(data)) and pa.total_allocated_bytes() == before
+
+
+def test_an_empty_corpus() -> None:
+    generator = GENERATORS.create("substructure")
+    bind_samples(generator, [])
+    (answer,) = generator.generate([Sample("x", "The big cat waited", "animals")], 3, [1])
+    assert isinstance(answer, Rejected)
+
+
+def test_a_mix_with_parts_of_other_samples() -> None:
+    mix = GENERATORS.create("mix", substructure=1, eda=1)
+    bind_samples(mix, OTHERS)
+    (answer,) = mix.generate([Sample("x", "The big cat waited in a house", "animals")], 6, [1])
+    assert isinstance(answer, Candidates)
+    assert {o.split("/")[0] for o in answer.operations} == {"substructure", "eda"}
+
+
+def test_noise_cannot_take_parts_of_other_samples() -> None:
+    with pytest.raises(RequestError, match="other samples"):
+        parse_noise("substructure")

@@ -1,0 +1,75 @@
+"""What is wrong with labelled rows is said before anything is trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from epida_ray.classify import create
+from epida_ray.core.errors import RequestError
+from epida_ray.core.progress import Reporter
+from epida_ray.data.plan import Columns, plan_inputs
+from epida_ray.data.storage import Storage
+from epida_ray.method import checks
+from epida_ray.runs.manifest import read_manifest
+
+
+class Listens(Reporter):
+    def __init__(self) -> None:
+        super().__init__(quiet=True)
+        self.warnings: list[str] = []
+
+    def warn(self, message: str) -> None:
+        self.warnings.append(message)
+
+
+def test_labels_that_are_no_classes() -> None:
+    with pytest.raises(RequestError, match="200 different values in 200 rows, such as .0.0.: these are not classes"):
+        names = [str(i / 8) for i in range(200)]
+        checks.check_classes(names, names, "price")
+    with pytest.raises(RequestError, match="multi-label data"):
+        checks.check_classes(["a", '["a", "b"]'], ["a", '["a", "b"]'], "label")
+    with pytest.raises(RequestError, match=r"one class only \(a\)"):
+        checks.check_classes(["a"], ["a", "a"], "label")
+    checks.check_classes([str(i) for i in range(50)], [str(i) for i in range(50)] * 3, "label")
+
+
+@pytest.mark.parametrize(
+    ("labels", "looks"),
+    [
+        (["a", "b", "a|b", "b|a"], True),
+        (["x,y", "y,z", "x,z", "x,y,z"], True),
+        (["black, or white", "red"], False),
+        (["yes", "no"], False),
+        (["rock; pop", "jazz; soul"], False),
+    ],
+)
+def test_several_classes_in_one_label(labels: list[str], looks: bool) -> None:
+    assert (checks.multi_label_hint(labels) is not None) is looks
+
+
+def test_the_same_texts_in_two_files_and_long_texts() -> None:
+    heard = Listens()
+    checks.warn_of_overlap("eval", ["A  b", "c"], ["a b", "d"], heard)
+    checks.warn_of_overlap("dev", ["e"], ["a b"], heard)
+    checks.warn_of_long_texts(create("linear", ("a", "b"), max_words=3), ["one two three", "one two three four"], heard)
+    assert [line.partition(";")[0] for line in heard.warnings] == [
+        "1 of 2 texts of --eval are in TRAIN too: the score on them is too high",
+        "1 texts have more than 3 words",
+    ]
+
+
+def test_a_judge_of_other_classes(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("text,label\n" + "a text,ask\n" * 9 + "a text,tell\n")
+    plan = plan_inputs(str(tmp_path / "in.csv"), Columns())
+    checks.check_judge(("ask", "order"), plan, 0.2)
+    with pytest.raises(RequestError, match="does not fit INPUT: the label 'ask' is not one of x, y"):
+        checks.check_judge(("x", "y"), plan, 0.2)
+
+
+def test_the_parent_of_runs_names_them(tmp_path: Path) -> None:
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "manifest.json").write_text("{}")
+    with pytest.raises(RequestError, match=r"it has no manifest.json; there are runs in .*/first$"):
+        read_manifest(Storage(str(tmp_path)))

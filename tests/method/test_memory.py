@@ -1,0 +1,122 @@
+"""EPiDA in memory gives what `epida augment` writes, and blocks have the declared columns between the stages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import epida_ray
+from epida_ray.classify import create
+from epida_ray.core.errors import RequestError
+from epida_ray.method import stages
+from epida_ray.method.requests import AugmentRequest
+from epida_ray.method.round import kept_texts, one_round
+from epida_ray.method.schema import GENERATED, KEPT, ROWS, SCORED, SELECTED, SOFT_LABEL, check
+from epida_ray.method.stages import RoundOptions, block_of
+from epida_ray.method.trainer import fit
+
+LABELS = ("ask", "order")
+TEXTS = [
+    f"{'Could you tell me about' if i % 2 else 'I would like to buy'} the {color} {thing} from shelf {i}"
+    for i, (color, thing) in enumerate(
+        [(c, t) for c in ("blue", "old", "small") for t in ("lamp", "chair", "phone")] * 9
+    )
+]
+NAMES = [LABELS[i % 2 == 0] for i in range(len(TEXTS))]
+
+
+@pytest.mark.usefixtures("local_ray")
+@pytest.mark.parametrize(
+    ("classifier", "generator"), [("linear", "eda"), ("cnn", "eda"), ("linear", "substructure"), ("linear", "span-mix")]
+)
+def test_in_memory_and_by_command_are_the_same_rows(tmp_path: Path, classifier: str, generator: str) -> None:
+    from epida_ray.stream.augment import augment
+
+    ids = [f"row-{i}" for i in range(len(TEXTS))]
+    pq.write_table(pa.table({"name": ids, "text": TEXTS, "label": NAMES}), tmp_path / "in.parquet")
+    request = AugmentRequest(
+        input=str(tmp_path / "in.parquet"), output=str(tmp_path / "run"), id_column="name", classifier=classifier, m=2,
+        seed=5, generator_actors=1, scorer_actors=1, generator=generator,
+    )  # fmt: skip
+    augment(request)
+    written = pq.read_table(tmp_path / "run" / "augmented")
+    found = epida_ray.augment_texts(TEXTS, NAMES, ids, classifier=classifier, generator=generator, m=2, seed=5)
+    columns = (*KEPT, SOFT_LABEL) if generator == "span-mix" else KEPT
+    assert tuple(found.column_names) == tuple(written.column_names) == columns and len(found) == 2 * len(TEXTS)
+    for name in set(columns) - {"run_id"}:
+        assert found[name].to_pylist() == written[name].to_pylist(), name
+    judge = epida_ray.classify.load(tmp_path / "run" / "model")
+    again = epida_ray.augment_texts(TEXTS, NAMES, ids, classifier=judge, generator=generator, m=2, seed=5)
+    assert again.equals(found)
+
+
+def test_bad_texts_are_left_out_with_a_warning_and_bad_requests_refused() -> None:
+    judge = create("linear", LABELS)
+    judge.fit(TEXTS, np.array([LABELS.index(n) for n in NAMES]), np.ones(len(TEXTS), np.float32), 0)
+    with pytest.warns(UserWarning, match="1 of 3 texts were rejected; the first, 1: the text is empty"):
+        found = epida_ray.augment_texts(["blue lamp here", "", "old chair there"], ["ask"] * 3, classifier=judge, m=1)
+    assert found["sample_id"].to_pylist() == ["0", "2"]
+    with pytest.raises(RequestError, match="same length"):
+        epida_ray.augment_texts(["a"], ["ask", "order"])
+    with pytest.raises(RequestError, match="no selector 'nonsense'"):
+        epida_ray.augment_texts(TEXTS, NAMES, select="nonsense")
+    with pytest.raises(RequestError, match="at least two classes"):
+        epida_ray.augment_texts(TEXTS, ["ask"] * len(TEXTS))
+
+
+def test_blocks_have_the_declared_columns_at_every_seam() -> None:
+    classifier = create("linear", LABELS)
+    fit(classifier, TEXTS, NAMES)
+    options = RoundOptions(LABELS, m=2, k=2)
+    rows = pa.table({"sample_id": ["a", "b", "c"], "text": [TEXTS[0], TEXTS[1], ""], "label": ["ask", "else", None]})
+    rows = rows.append_column("reason", pa.array([None, None, "the text is empty"], pa.string()))
+    block = check(stages.read(rows, LABELS), ROWS)
+    assert block["reason"].to_pylist()[0] is None and "'else' is not one of" in block["reason"].to_pylist()[1]
+    block = check(stages.generate(block, options.make_generator(), options, 1), GENERATED)
+    block = check(stages.score(block, classifier), SCORED)
+    block = check(stages.select(block, options.make_selector(), options, 1), SELECTED)
+    assert [sum(r > 0 for r in ranks) for ranks in block["rank"].to_pylist()] == [2, 0, 0]
+    for schema in (ROWS, GENERATED, SCORED, SELECTED):
+        assert check(schema.empty_table(), schema).num_rows == 0
+    with pytest.raises(ValueError, match="no column 'reason'"):
+        check(ROWS.empty_table().drop_columns("reason"), ROWS)
+    with pytest.raises(ValueError, match="column 'label' is string, not int32"):
+        check(rows.append_column("stage", rows["reason"]), ROWS)
+
+
+def test_a_round_depends_on_its_arguments_alone() -> None:
+    classifier = create("linear", LABELS)
+    fit(classifier, TEXTS, NAMES)
+    options = RoundOptions(LABELS, m=2)
+    y = np.array([LABELS.index(n) for n in NAMES])
+    block = block_of([str(i) for i in range(20)], TEXTS[:20], y[:20])
+
+    def kept(rows: pa.Table, round_: int) -> list[list[str]]:
+        done = one_round(rows, options.make_generator(), classifier, options.make_selector(), options, round_)
+        return kept_texts(done)
+
+    whole = kept(block, 1)
+    assert whole == kept(block, 1) and whole != kept(block, 2)
+    assert whole[5:8] == kept(block.slice(5, 3), 1) and all(len(texts) == 2 for texts in whole)
+
+
+def test_in_a_curriculum_a_rounds_rewrites_depend_on_the_round_alone() -> None:
+    arguments = {"alpha": 0.6}
+    options = RoundOptions(LABELS, generator="spelling", generator_args=arguments, curriculum=True, rounds=3)
+    block = stages.block_of(["a", "b"], ["a long sentence about many apples and pears"] * 2, np.array([0, 1]))
+
+    def candidates(generator, round_: int, options: RoundOptions = options) -> list[list[str]]:
+        return stages.generate(block, generator, options, round_)["candidates"].to_pylist()
+
+    one = options.make_generator()
+    in_disorder = {round_: candidates(one, round_) for round_ in (3, 1, 2)}
+    assert in_disorder == {round_: candidates(options.make_generator(), round_) for round_ in (1, 2, 3)}
+    usual = RoundOptions(LABELS, generator="spelling", generator_args=arguments)
+    full = candidates(usual.make_generator(), 3, usual)
+    assert in_disorder[3] == full and in_disorder[1] != candidates(usual.make_generator(), 1, usual)
+    with pytest.raises(RequestError, match="--curriculum: substructure has no strength"):
+        RoundOptions(LABELS, generator="substructure", curriculum=True).make_generator()

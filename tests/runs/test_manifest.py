@@ -1,0 +1,73 @@
+"""The run's directory as an interface: manifest, counts and paths."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from epida_ray.core.errors import RequestError
+from epida_ray.data.storage import Storage
+from epida_ray.runs.counts import ShardCounts, Totals
+from epida_ray.runs.manifest import FORMAT, Manifest, read_manifest
+from epida_ray.runs.run import Run
+
+
+def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    written = Manifest(kind="augment", status="running", request={"m": 3}, shards=4, nodes={"10.0.0.1": 2})
+    written.write(storage)
+    assert read_manifest(storage) == written
+    assert json.loads((tmp_path / "manifest.json").read_text())["format"] == FORMAT
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"format": 1, "kind": "train", "status": "finished", "asked": {}}', "written by an older version"),
+        (f'{{"format": {FORMAT + 1}, "kind": "train", "new": 1}}', "written by a newer version"),
+        (f'{{"format": {FORMAT}, "kind": "dance", "status": "finished", "request": {{}}}}', "kind: Input should be"),
+        (f'{{"format": {FORMAT}, "kind": "train"}}', "status: Field required"),
+        ("{", "is this a run directory?"),
+        ("[]", "is this a run directory?"),
+    ],
+)
+def test_a_manifest_that_cannot_be_used_is_refused_with_the_reason(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(RequestError, match=re.escape(said)):
+        read_manifest(Storage(str(tmp_path)))
+    with pytest.raises(RequestError, match="it has no manifest.json"):
+        read_manifest(Storage(str(tmp_path / "nowhere")))
+
+
+def test_counts_of_a_shard_travel_in_a_block_and_in_a_file(tmp_path: Path) -> None:
+    counts = ShardCounts(
+        rows=10, candidates=90, kept=28, rejected=1, short=1, flips=2, s_div=3.5, s_qua=-1.25,
+        reasons={"the text is empty": 1}, seconds={"read": 0.5}, node="10.0.0.1",
+    )  # fmt: skip
+    assert ShardCounts.from_block(counts.to_block()) == counts
+    pq.write_table(pa.table({"a": [1]}).replace_schema_metadata(counts.to_metadata()), tmp_path / "shard.parquet")
+    read = ShardCounts.from_metadata(pq.ParquetFile(tmp_path / "shard.parquet").metadata.metadata)
+    assert (read.rows, read.s_qua, read.reasons) == (10, -1.25, {"the text is empty": 1})
+    assert not read.seconds and not read.node, "what differs between attempts must not be in the file"
+    totals = Totals()
+    totals.add(counts)
+    totals.add(counts)
+    assert (totals.shards, totals.kept, totals.s_div, totals.nodes) == (2, 56, 7.0, {"10.0.0.1": 2})
+    assert totals.commonest_reason() == "the most common reason (2 rows): the text is empty"
+
+
+def test_another_request_in_the_same_directory_is_refused_with_the_options_that_differ(tmp_path: Path) -> None:
+    run = Run(str(tmp_path / "run"))
+    assert not run.open("augment", {"m": 3, "input": "digest"}, {})
+    run.save(status="running")
+    with pytest.raises(RequestError, match="-m was 3, now 2; choose another --output|-m was 3, now 2"):
+        Run(str(tmp_path / "run")).open("augment", {"m": 2, "input": "digest"}, {})
+    with pytest.raises(RequestError, match="holds a run of `epida augment`"):
+        Run(str(tmp_path / "run")).open("train", {"m": 3}, {})
+    with pytest.raises(RequestError, match="the input is different"):
+        Run(str(tmp_path / "run")).open("augment", {"m": 3, "input": "other"}, {})
