@@ -28,7 +28,7 @@ from epida_ray.core.progress import Reporter
 from epida_ray.core.sample import Rejected, Sample
 from epida_ray.generate import propose
 from epida_ray.generate.eda import EDA
-from epida_ray.method.requests import AugmentConfig
+from epida_ray.method.requests import AugmentRequest
 from epida_ray.select import ScoredBatch, parse
 from epida_ray.stream.augment import augment
 
@@ -144,7 +144,7 @@ def main() -> None:
         table = corpus(options.rows)
         path = Path(folder) / "corpus.parquet"
         pq.write_table(table, path)
-        config = AugmentConfig(
+        config = AugmentRequest(
             input=str(path), output=f"{folder}/run", m=M, k=K, train_rows=options.train_rows, address="local"
         )
         begin = time.time()

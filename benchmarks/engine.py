@@ -34,8 +34,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from score import originals, with_candidates
 
 from epida_ray.classify import create, load
-from epida_ray.classify.training import TrainingOptions, fit
-from epida_ray.classify.transformer import Transformer, padded
+from epida_ray.classify.checkpoint import padded
+from epida_ray.classify.transformer import Transformer
+from epida_ray.method.trainer import fit
 from epida_ray.select import select
 
 LABELS = tuple("abcdef")
@@ -130,7 +131,7 @@ def learn(classifier: Any) -> None:
         rows = list(csv.DictReader(file))[:240]
     names = sorted({row["label"] for row in rows})
     labels = [LABELS[names.index(row["label"])] for row in rows]
-    best = fit(classifier, [row["text"] for row in rows], labels, options=TrainingOptions(epochs=3)).best
+    best = fit(classifier, [row["text"] for row in rows], labels, epochs=3).best
     assert best is not None
     print(f"MiniLM after 3 epochs on {len(rows)} texts: dev accuracy {best.accuracy:.2f}")
 

@@ -31,9 +31,10 @@ import ray.data
 import ray.train
 import ray.train.torch
 
-from epida_ray.method.requests import TrainConfig
+from epida_ray.method.requests import TrainRequest
+from epida_ray.method.results import TrainResult
 from epida_ray.stream.cluster import connected
-from epida_ray.stream.driver import TrainResult, train
+from epida_ray.stream.driver import train
 from epida_ray.stream.pipeline import data_context
 
 
@@ -104,8 +105,8 @@ def main() -> None:
 
         def run(name: str, **changes: object) -> TrainResult:
             values = {"input": str(path), "output": f"{folder}/{name}", "rounds": options.rounds, "epochs_per_round": 2}
-            values |= {"pretrain_epochs": 5, "workers": 0}
-            return train(TrainConfig(**values | changes))  # type: ignore[arg-type]
+            values |= {"pretrain_epochs": 5, "workers": 0, "classifier": "cnn"}
+            return train(TrainRequest(**values | changes))  # type: ignore[arg-type]
 
         strict = run("strict")
         lines = rounds_of(strict)[1:]
@@ -145,7 +146,12 @@ def main() -> None:
             both = {}
             for staleness in (0, 1):
                 result = run(
-                    f"stale{staleness}-{seed}", seed=seed, k=k, max_staleness=staleness, scorers=1, generators=1
+                    f"stale{staleness}-{seed}",
+                    seed=seed,
+                    k=k,
+                    max_staleness=staleness,
+                    scorer_actors=1,
+                    generator_actors=1,
                 )
                 both[staleness] = (wall(result), max(line["dev_macro_f1"] for line in result.metrics))
             ratios.append(both[1][0] / both[0][0])

@@ -28,7 +28,7 @@ import pyarrow as pa
 import ray
 from ray.cluster_utils import Cluster
 
-from epida_ray.data.inputs import Columns, InputFile, Plan, _shard_rows
+from epida_ray.data.plan import Columns, InputFile, Plan, _shard_rows
 from epida_ray.data.storage import Storage
 from epida_ray.runs.run import Run
 from epida_ray.stream.cluster import Pools
