@@ -26,6 +26,9 @@ from epida_ray.method.transport import WeightTransport
 from epida_ray.runs import checkpoint, layout
 from epida_ray.runs.lease import Numbers, take_number
 
+OWNER_CHECK = 1.0
+"""Seconds between two looks, while a worker waits, at whether its driver still owns the run."""
+
 
 class Replaced(Exception):
     """Another worker of the same training does this one's work, because its node was given up or cut off."""
@@ -116,7 +119,11 @@ class Worker:
         """Wait until the driver has written that the round's candidates are judged; return what it wrote."""
         storage, name = self.task.storage, layout.judged_file(round_)
         patience = Patience(self.task.limit, self.task.transport.steps)
+        looked = time.monotonic()
         while not storage.exists(name):
+            if time.monotonic() - looked > OWNER_CHECK:  # a driver that failed waits for nobody
+                self._check_owner()
+                looked = time.monotonic()
             if patience.over():
                 raise RunError(
                     f"the candidates of round {round_} are not ready, and for {self.task.limit:.0f} s nobody made a "
@@ -147,11 +154,15 @@ class Worker:
         files = [storage.read(f"{folder}/{name}") for name in sorted(storage.names(folder))]
         return pa.concat_tables(pq.ParquetFile(pa.BufferReader(data)).read() for data in files)
 
+    def _check_owner(self) -> None:
+        """Raise TakenOver if the driver that this worker belongs to has given the directory up or lost it."""
+        if self.task.storage.guard is not None:
+            self.task.storage.guard()
+
     def _save(self) -> None:
         """Write the checkpoint, unless another attempt has taken over."""
+        self._check_owner()
         storage = self.task.storage
-        if storage.guard is not None:
-            storage.guard()
         newest, _ = Numbers(storage, layout.ATTEMPTS).newest()
         if newest != self.attempt:
             raise Replaced(f"attempt {newest} has taken over from attempt {self.attempt}")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 import os
 import signal
 import socket
+import sys
 import threading
+import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 import ray
@@ -39,6 +43,8 @@ def connected(address: str | None, reporter: Reporter | None = None) -> Iterator
             yield
         finally:
             stop_ray_data(before, force=True)
+            if (error := sys.exception()) is not None:
+                _give_actors_back(error)
         return
     target = _target(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -65,6 +71,25 @@ def connected(address: str | None, reporter: Reporter | None = None) -> Iterator
     finally:
         stop_ray_data()
         ray.shutdown()
+
+
+def _give_actors_back(error: BaseException) -> None:
+    """Clear the local variables that tracebacks keep: whoever keeps the error would keep actors and their CPUs too."""
+    found: set[BaseException] = set()
+    left: list[BaseException | None] = [error]
+    while left:
+        one = left.pop()
+        if one is None or one in found:
+            continue
+        found.add(one)
+        left += [one.__cause__, one.__context__]
+        for innermost, _ in traceback.walk_tb(one.__traceback__):
+            frame: FrameType | None = innermost
+            while frame is not None:  # also those of its thread that the traceback has not
+                with suppress(RuntimeError):  # it still runs
+                    frame.clear()
+                frame = frame.f_back
+    gc.collect()  # Ray Data's objects refer to one another
 
 
 def silence_ray_data(level: int) -> None:

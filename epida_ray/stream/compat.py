@@ -78,7 +78,7 @@ def stop_ray_data(besides: Set[Any] = frozenset(), force: bool = False) -> None:
     for thread in stopping:
         thread.start()
     deadline = time.monotonic() + STOP_LIMIT
-    for thread in (*stopping, *(t for t in threading.enumerate() if t.name == ITEMS)):
+    for thread in (*stopping, *running, *(t for t in threading.enumerate() if t.name == ITEMS)):
         thread.join(max(0.0, deadline - time.monotonic()))
 
 

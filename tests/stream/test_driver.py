@@ -25,6 +25,7 @@ from epida_ray.method.requests import TrainRequest
 from epida_ray.select.perplexity import LanguageModel
 from epida_ray.stream import driver
 from epida_ray.stream.driver import train
+from tests.stream.resources import wait_for_all_cpus
 
 pytestmark = pytest.mark.usefixtures("local_ray")
 
@@ -189,6 +190,13 @@ def test_what_goes_wrong_is_said_clearly_and_nothing_finished_is_lost(tmp_path: 
     (tmp_path / "wrong" / "config.json").write_text("{}")
     with pytest.raises(RequestError, match="wrong"):
         train(make_request(tmp_path, "model", classifier=str(tmp_path / "wrong")))
+
+
+def test_a_run_that_fails_leaves_no_train_worker_behind(tmp_path: Path) -> None:
+    corpus(tmp_path / "in.parquet")
+    with pytest.raises(RunError, match="samples were rejected"):
+        train(make_request(tmp_path, "refused", generator="tests.stream.test_driver:Refuses", workers=1))
+    wait_for_all_cpus()  # far less than the stall timeout
 
 
 class Constant(Sleeps):
