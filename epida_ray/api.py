@@ -105,13 +105,13 @@ class _PythonReporter(Reporter):
 
 
 def reporter(progress: bool) -> Reporter:
-    """Return where a run that Python code started says how it goes."""
+    """Return the reporter of a run that Python code started."""
     return _PythonReporter(quiet=not progress)
 
 
 @contextmanager
 def python_names(kind: type[RequestError] = RequestError) -> Iterator[None]:
-    """Let errors speak of options as Python code writes them; a wrong request is of this `kind`."""
+    """Name options in errors as Python code writes them; raise a wrong request as `kind`."""
     try:
         yield
     except EpidaError as error:

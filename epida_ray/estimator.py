@@ -71,6 +71,10 @@ class EpidaClassifier(ClassifierMixin, BaseEstimator):
         rounds: int | None = None,
         online: bool | None = None,
         loss: str | None = None,
+        curriculum: bool | None = None,
+        mixup: float | None = None,
+        mixup_layer: str | None = None,
+        vda: str | None = None,
         pretrain_epochs: int | None = None,
         epochs_per_round: int | None = None,
         batch_size: int | None = None,
@@ -109,6 +113,10 @@ class EpidaClassifier(ClassifierMixin, BaseEstimator):
         self.rounds = rounds
         self.online = online
         self.loss = loss
+        self.curriculum = curriculum
+        self.mixup = mixup
+        self.mixup_layer = mixup_layer
+        self.vda = vda
         self.pretrain_epochs = pretrain_epochs
         self.epochs_per_round = epochs_per_round
         self.batch_size = batch_size

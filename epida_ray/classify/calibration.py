@@ -57,7 +57,7 @@ def best_temperature(p: np.ndarray, y: np.ndarray) -> float:
 
 
 def calibrate(classifier: Any, texts: Sequence[str], y: np.ndarray) -> Calibration:
-    """Sets the classifier's temperature from the dev split; its order of classes and its accuracy stay as they are."""
+    """Set the classifier's temperature from the dev split; the order of classes and the accuracy do not change."""
     if not hasattr(classifier, "temperature"):
         raise RequestError(f"{type(classifier).__name__} has no temperature and cannot be calibrated")
     if not len(y):

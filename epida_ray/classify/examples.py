@@ -27,7 +27,7 @@ class Kept(NamedTuple):
     """Of every original [rewrites, C]: a teacher's labels of its rewrites. Without them, they have its label."""
 
     def followed_by_originals(self, count: int) -> Kept:
-        """Return the same, for so many more originals that have no rewrites."""
+        """Return the same rewrites, followed by that many originals without any."""
         soft = None if self.soft is None else [*self.soft, *[np.zeros((0, 0), np.float32)] * count]
         return Kept([*self.texts, *[()] * count], soft)
 

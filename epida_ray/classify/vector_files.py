@@ -50,7 +50,7 @@ def _npy(path: Path) -> tuple[list[str], np.ndarray]:
     beside = [path.with_suffix(suffix) for suffix in (".vocab", ".txt")]
     names = next((p for p in beside if p.is_file()), None)
     if names is None:
-        raise ValueError(f"its words are missing: a word a line in {beside[0].name}")
+        raise ValueError(f"its words are missing: list them one per line in {beside[0].name}")
     words = names.read_text(encoding="utf-8").splitlines()
     if table.ndim != 2 or len(words) != len(table) or table.dtype.kind != "f":
         raise ValueError(f"{len(words)} words in {names.name}, but a table of {table.dtype} {table.shape}")

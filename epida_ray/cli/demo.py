@@ -12,9 +12,10 @@ EXAMPLE = "epida demo --output my-demo"
 def command(
     output: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="Directory to write to.")] = "epida-demo",
 ) -> None:
-    """See the whole method on a bundled corpus, in about a minute.
+    """See the whole method on a bundled corpus, in a minute or two.
 
-    Augments 70 labelled support requests, trains with and without the rewrites, and compares the results.
+    Augments 70 labelled support requests. Trains without and with rewrites, with unlabelled requests, and with a
+    sentence encoder. Compares the results.
     """
     from epida_ray.experiments.demo import run_demo
 

@@ -17,7 +17,9 @@ from epida_ray.method.requests import GROUPS, MethodRequest
 CONFIG = Annotated[
     str | None,
     typer.Option(
-        "--config", metavar="FILE", help="YAML file with options by these names. Options given here override it."
+        "--config",
+        metavar="FILE",
+        help="YAML file with options, under these names. Options on the command line override it.",
     ),
 ]
 RUN_DIR = Annotated[str, typer.Argument(metavar="DIR", help="Directory of a run: its --output.")]

@@ -23,7 +23,7 @@ def command(
         str | None,
         typer.Argument(
             metavar="FILE",
-            help="Texts: Parquet, CSV, JSON, Excel or Arrow. Labels are not needed. With -, standard input, one text "
+            help="Texts: Parquet, CSV, JSON, Excel or Arrow. Labels are not needed. Use - for standard input, one text "
             "per line.",
         ),
     ] = None,

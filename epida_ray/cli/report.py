@@ -19,7 +19,7 @@ def command(
 ) -> None:
     """Write a web page about a run: DIR/report.html.
 
-    DIR is what augment, train, label, reproduce, compare, tune or check --output wrote. The page needs no network.
+    DIR is the --output of augment, train, label, reproduce, compare, tune or check. The page needs no network.
     """
     from epida_ray.experiments.report import write_report
 

@@ -22,7 +22,8 @@ def command(
         str | None, typer.Option(metavar="D", help="Directory with D/DATASET/train.* and test.*, as Parquet, CSV, …")
     ] = None,
     output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="DIR", help="Results are written to DIR/NAME.")
+        str | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Directory for the results, which go to DIR/NAME."),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Finish in minutes: short training, and 2 seeds unless --seeds is given.")
@@ -59,7 +60,8 @@ def command(
     ] = None,
     clean: Annotated[bool, typer.Option("--clean", help="Clean the texts as the paper does.")] = False,
     steps: Annotated[
-        int | None, typer.Option(metavar="N", help="Largest number of training steps. Without it, the classifier's.")
+        int | None,
+        typer.Option(metavar="N", help="Largest number of training steps. Without it, the classifier's default."),
     ] = None,
     learning_rate: Annotated[
         float | None, typer.Option(metavar="RATE", help="Learning rate. Without it, the classifier's default.")

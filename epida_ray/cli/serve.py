@@ -13,8 +13,8 @@ EXAMPLE = "epida serve run/model --port 8000"
 def command(request: ServeRequest, quiet: QUIET = False) -> None:
     """Serve a model over HTTP.
 
-    POST /predict with {"texts": ["…"]} answers with a class and its probability for each text. A new model that is
-    written to MODEL_DIR takes over without a failed request. On a cluster, use Ray Serve with jobs/serve.yaml.
+    POST /predict with {"texts": ["…"]} answers with a class and its probability for each text. When a new
+    model is written to MODEL_DIR, it takes over and no request fails. On a cluster, use Ray Serve with jobs/serve.yaml.
     """
     from epida_ray.stream.server import serve_model
 

@@ -13,8 +13,8 @@ EXAMPLE = "epida train tickets.csv --eval test.csv --output run"
 def command(request: TrainRequest, quiet: QUIET = False) -> None:
     """Train a classifier on few labelled texts.
 
-    The classifier first learns from the originals. With --generator, in each round it then scores new rewrites of every
-    text, keeps the best m, and learns from them and the originals; with --unlabelled it also learns from other texts.
+    The classifier first learns from the originals. Then, in each round, it scores new rewrites of every text, keeps the
+    best m, and learns from them and the originals. With --unlabelled, it also learns from other texts.
     DIR/model is the model of the best round. If the run is interrupted, the same command resumes it.
     """
     from epida_ray.stream.driver import train

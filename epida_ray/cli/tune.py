@@ -23,7 +23,9 @@ def command(
     ] = None,
     space: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="YAML file with the values to search. Without it, a policy for the CNN."),
+        typer.Option(
+            metavar="FILE", help="YAML file with the values to search. Without it, search for a policy for the CNN."
+        ),
     ] = None,
     trials: Annotated[int, typer.Option(metavar="N", min=1, help="Number of points of the space to try.")] = 60,
     folds: Annotated[int, typer.Option(metavar="N", min=2, help="Folds of the cross-validation.")] = 3,
@@ -37,8 +39,8 @@ def command(
 ) -> None:
     """Search for better training options with Ray Tune.
 
-    Ray Tune tries points of a space by cross-validation; the best is then measured on rows that the search never saw,
-    and the output says how much of its gain is real. If the search is interrupted, the same command resumes it.
+    Ray Tune cross-validates points of a space of options. The best one is then measured on rows that the search never
+    saw, and the output says how much of its gain remains. If the search is interrupted, the same command resumes it.
     """
     from epida_ray.experiments.tune import BEST, TuneOptions, tune
 

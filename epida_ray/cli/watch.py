@@ -19,7 +19,7 @@ def command(
     open: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     trust_code: Annotated[list[str] | None, shared("trust_code")] = None,
 ) -> None:
-    """Show the report of a run while it works.
+    """Show the report of a run while it is running.
 
     Serves the page on this machine only and updates it every few seconds until the run ends. Ctrl-C stops the page, not
     the run.

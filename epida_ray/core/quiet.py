@@ -11,7 +11,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """While a model is loaded; what goes wrong is raised, not printed."""
+    """Silence transformers while a model is loaded; errors are raised, not printed."""
     logging: Any = import_module("transformers.utils.logging")
     said, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

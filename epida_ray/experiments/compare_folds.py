@@ -94,7 +94,7 @@ def train_recipe(recipe: Recipe, data: Data, learned: np.ndarray, seed: int) -> 
     request = recipe.request(seed=seed)
     train, dev = data.rows.take(learned).split(request.dev_share, seed)
     if not len(dev):
-        raise RequestError("each class has one row in a fold, so that none is left to choose a round by; add rows")
+        raise RequestError("in one fold every class has one row, so no row is left to choose the round with; add rows")
     pool = data.pool if recipe.pool else ()
     return train_request(request, train, dev, data.labels, pool=pool, teacher=teacher).classifier
 

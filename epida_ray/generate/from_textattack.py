@@ -259,11 +259,11 @@ def _clare(
     if not (model and tagger):
         raise RequestError(
             "textattack:CLAREAugmenter needs model=FOLDER, a masked language model, and tagger=FILE, a flair model "
-            "that tags parts of speech; hub names will do for both"
+            "that tags parts of speech; both may be hub names"
         )
     if semantic_constraint and find_spec("tensorflow_hub") is None:
         raise RequestError(
-            "CLARE wants an encoder of TensorFlow Hub: install tensorflow_hub, or give semantic_constraint=false"
+            "CLARE needs an encoder from TensorFlow Hub: install tensorflow_hub, or give semantic_constraint=false"
         )
     from textattack.augmentation import Augmenter
     from textattack.augmentation.recipes import DEFAULT_CONSTRAINTS

@@ -117,7 +117,7 @@ class LanguageModel:
         guide, count = None, n + 1
         if self.needs_classifier:
             if self._predict is None or sample.label not in self._labels:
-                return Rejected(f"the label {sample.label!r} is not one of the classifier's, which is to guide")
+                return Rejected(f"the label {sample.label!r} is not one of the labels of the classifier that guides")
             guide = make_guide(self._predict, self._labels, sample.label, self._strength)
             count *= BEST_OF if self._client is not None else 1
         collector = Collector(sample, n)

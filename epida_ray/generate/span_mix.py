@@ -65,7 +65,9 @@ class SpanMix:
             return Rejected("span-mix mixes labels, and the text has none")
         words, touches = word_spans(text), touching(sample.protected)
         if len(words) < 3:
-            return Rejected("the text has fewer than three words, so that a span of another would be half of it")
+            return Rejected(
+                "the text has fewer than three words, so a span of another text would be at least half of it"
+            )
         collector = Collector(sample, n)
         for _ in range(6 * n + 24 if len(self._ids) else 0):
             row = draw() % len(self._ids)

@@ -97,7 +97,7 @@ def evaluate_model(
 
 
 def no_model(given: str, where: Storage) -> str:
-    """What to say of a directory that was given as a model and is none."""
+    """Return the message for a directory that was given as a model but holds none."""
     inner = below(given, "model")
     if where.exists("model/config.json"):
         return f"{given} holds no saved model; did you mean {inner}?"

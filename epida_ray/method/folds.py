@@ -12,7 +12,7 @@ from epida_ray.method.pool import text_hash
 def stratified_folds(texts: Sequence[str], y: np.ndarray, folds: int, seed: int) -> np.ndarray:
     """Return int [N]: the fold of each row. Classes are spread evenly, and equal texts share a fold.
 
-    A text that were in two folds would be learned from and tested on.
+    A text in two folds would be both learned from and tested on.
     """
     first: dict[bytes, int] = {}
     leader = np.array([first.setdefault(text_hash(text), i) for i, text in enumerate(texts)], np.int64)

@@ -80,7 +80,7 @@ def preview(
     block = block_of(["preview"], [text], np.array([options.labels.index(label or "")]))
     block = stages.generate(block, made_by, options, 0)
     if reason := block["reason"][0].as_py():
-        raise RequestError(f"{generator} makes nothing of this text: {reason}")
+        raise RequestError(f"{generator} made no rewrite of this text: {reason}")
     texts, operations = block["candidates"][0].as_py(), block["operations"][0].as_py()
     soft = None
     if SOFT_LABELS.name in block.column_names:

@@ -244,11 +244,12 @@ class TrainRequest(MethodRequest):
     )  # fmt: skip
     generator: str = option(
         "eda", "Generator that rewrites the texts; `epida list generators` shows them. With none, train on the "
-        "originals only.", group=METHOD, metavar="NAME",
+        "originals only; with an encoder, --classifier auto uses none unless you name one.",
+        group=METHOD, metavar="NAME",
     )  # fmt: skip
     classifier: str = option(
-        AUTO, "Classifier: a name from `epida list classifiers`, or the directory of a saved model. With auto, what "
-        "suits the number of rows and what is installed.", group=METHOD, metavar="NAME|DIR",
+        AUTO, "Classifier: a name from `epida list classifiers`, or the directory of a saved model. auto chooses "
+        "by the number of rows and by what is installed.", group=METHOD, metavar="NAME|DIR",
     )  # fmt: skip
     dev: str | None = option(
         None, "Labelled file to choose the best round with. Without it, a part of TRAIN (--dev-share).",
@@ -292,12 +293,13 @@ class TrainRequest(MethodRequest):
         True, "Generate new candidates in every round, or only once.", group=TRAINING, off="--one-time"
     )
     curriculum: bool = option(
-        False, "Let rewrites become stronger from round to round: from a fifth of the generator's strength to all.",
+        False, "Make rewrites stronger from round to round: from a fifth of the generator's strength to its full "
+        "strength.",
         group=TRAINING,
     )  # fmt: skip
     loss: Literal["sum", "original", "augmented", "multi-task"] = option(
-        "sum", "Texts in the loss: originals and rewrites, originals only, rewrites only, or both with a head of the "
-        "network for each.", group=TRAINING,
+        "sum", "Texts in the loss: originals and rewrites, originals only, rewrites only, or both, each with its "
+        "own head of the network.", group=TRAINING,
     )  # fmt: skip
     pretrain_epochs: int | None = option(
         None, "Epochs on the originals before the first round. Without it, a third of all epochs.",
@@ -315,20 +317,21 @@ class TrainRequest(MethodRequest):
         None, "Learning rate of AdamW. Without it, the classifier's default.", group=TRAINING, metavar="RATE", gt=0
     )
     mixup: float | None = option(
-        None, "Learn from mixtures of two texts' vectors, with shares from Beta(A, A), such as 0.2. Without it, from "
-        "the texts as they are.", group=TRAINING, metavar="A", gt=0,
+        None, "Learn from mixtures of two texts' vectors, with shares drawn from Beta(A, A); A may be 0.2. Without "
+        "it, learn from the texts as they are.", group=TRAINING, metavar="A", gt=0,
     )  # fmt: skip
     mixup_layer: Literal["hidden", "input"] = option(
-        "hidden", "Vectors that --mixup mixes: one of each text, in front of the last layer, or those of its words.",
+        "hidden", "What --mixup mixes: the vector of each text before the last layer (hidden), or the vectors of its "
+        "words (input).",
         group=TRAINING,
     )  # fmt: skip
     vda: str | None = option(
-        None, "Masked language model, a directory or a hub name, for virtual data augmentation: rewrites in the "
-        "embeddings of a transformer, which must have its vocabulary.", group=TRAINING, metavar="MODEL",
+        None, "Masked language model (a directory or a hub name) for virtual data augmentation: it rewrites texts in "
+        "the embeddings of the transformer, which must have the same vocabulary.", group=TRAINING, metavar="MODEL",
     )  # fmt: skip
     robust: str | None = option(
-        None, "Train for noisy texts: learn from the rewrites by this generator, such as spelling, that the classifier "
-        "gets wrong most.", group=TRAINING, metavar="GENERATOR",
+        None, "Train for noisy texts: of the rewrites that this generator (such as spelling) makes, learn from those "
+        "that the classifier gets most wrong.", group=TRAINING, metavar="GENERATOR",
     )  # fmt: skip
     balance: bool = option(False, "Give every class the same weight, however few rows it has.", group=TRAINING)
     patience: int | None = option(
@@ -347,8 +350,8 @@ class TrainRequest(MethodRequest):
         group=TRAINING, metavar="N", ge=0, le=8,
     )  # fmt: skip
     workers: int | None = option(
-        None, "Training workers; 0 trains in this process. Without it, one per GPU, or without GPUs one on a cluster "
-        "and 0 on one machine.", group=TRAINING, metavar="N", ge=0,
+        None, "Number of training workers; 0 trains in this process. Without it, one per GPU; without GPUs, one on a "
+        "cluster and 0 on a single machine.", group=TRAINING, metavar="N", ge=0,
     )  # fmt: skip
     # Kept on resume by the run itself, because the order of additions depends on it.
     threads: int | None = option(

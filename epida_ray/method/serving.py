@@ -44,7 +44,9 @@ class ServeRequest(BaseModel):
     model: str = option(
         ..., "Directory of a saved model, such as DIR/model of a run.", metavar="MODEL_DIR", positional=True
     )
-    host: str = option("127.0.0.1", "Address to listen on. Any but loopback requires a token.", metavar="ADDRESS")
+    host: str = option(
+        "127.0.0.1", "Address to listen on. Any address but loopback requires a token.", metavar="ADDRESS"
+    )
     port: int = option(8000, "Port to listen on.", metavar="N", ge=1, le=65_535)
     token_file: str | None = option(
         None, f"File with the token that clients must send. Without it, ${TOKEN} if set.", metavar="FILE"
@@ -54,7 +56,9 @@ class ServeRequest(BaseModel):
         None, "CPU threads per replica. Without it, replicas share all CPUs.", metavar="N", ge=1
     )
     int8: bool = option(
-        False, "Compute with 8-bit integers: about twice as fast; `epida export-model --int8` measures what it costs."
+        False,
+        "Compute with 8-bit integers: about twice as fast; `epida export-model --int8 --eval FILE` "
+        "measures what it costs.",
     )
     check_every: float = option(2.0, "Look for a new model this often.", metavar="SECONDS", gt=0)
     trust_code: tuple[str, ...] = option(

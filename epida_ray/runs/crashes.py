@@ -46,7 +46,7 @@ class Crashes:
 
     @contextmanager
     def survived(self, name: str, rows: int, work: Callable[[int, int], object]) -> Iterator[list[int]]:
-        """Give the rows that kill whoever works on them, for a block that then does the whole shard without them.
+        """Yield the rows that kill the process working on them; the block then does the shard without them.
 
         `work(start, stop)` does a part of the shard; its result does not matter, only that it returns.
         """

@@ -160,7 +160,7 @@ def claim(location: str, take_over: bool = False) -> Lease:
                 if owner is not None:
                     raise RequestError(
                         f"{location} is in use by {owner}; wait for it or choose another --output. With --take-over "
-                        "this command takes the directory over, and that one writes nothing more"
+                        "this command takes over the directory and the other one stops writing"
                     )
         mine = Claim(
             platform.node(), os.getpid(), process_start(os.getpid()) or "", machine(), _now(), time.time()

@@ -90,7 +90,7 @@ class Run:
         return False
 
     def close(self) -> None:
-        """Give the directory free."""
+        """Release the directory."""
         if self._lease is not None:
             self._lease.release()
             self._lease = None

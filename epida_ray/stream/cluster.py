@@ -169,7 +169,7 @@ def fit_pools(
 ) -> Pools:
     """`workers` train beside the pools; their CPUs are not among `cpus`, but they share the GPUs."""
     if cpus < 1:
-        raise RequestError(f"this Ray has {cpus:g} CPUs; one is the least that a run needs")
+        raise RequestError(f"Ray has {cpus:g} CPUs here; a run needs at least one")
     devices = int(gpus)
     if generator_gpus and not devices:
         raise RequestError(f"--generator-gpus {generator_gpus:g}: this Ray has no GPU; leave it out")
