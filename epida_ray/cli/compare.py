@@ -59,6 +59,7 @@ def command(
     encoding: Annotated[str, shared("encoding")] = default("encoding"),
     delimiter: Annotated[str | None, shared("delimiter")] = None,
     seed: Annotated[int, shared("seed")] = default("seed"),
+    track: Annotated[list[str] | None, shared("track")] = None,
     address: Annotated[str | None, shared("address")] = None,
     quiet: QUIET = False,
 ) -> None:
@@ -73,6 +74,7 @@ def command(
     options = CompareOptions(
         train, output, test, unlabelled, seconds(time), train_best, tuple(recipe or ()), tuple(generator or ("eda",)),
         folds, allow_rare, text_column, label_column, encoding, delimiter, seed, address,
+        tuple(track or ()),
     )  # fmt: skip
     show(compare(options, Reporter(quiet)), output)
 

@@ -34,6 +34,7 @@ def command(
     encoding: Annotated[str, shared("encoding")] = default("encoding"),
     delimiter: Annotated[str | None, shared("delimiter")] = None,
     seed: Annotated[int, shared("seed")] = default("seed"),
+    track: Annotated[list[str] | None, shared("track")] = None,
     address: Annotated[str | None, shared("address")] = None,
     quiet: QUIET = False,
 ) -> None:
@@ -45,8 +46,9 @@ def command(
     from epida_ray.experiments.tune import BEST, TuneOptions, tune
 
     options = TuneOptions(
-        train, output, test, space, trials, folds, text_column, label_column, encoding, delimiter, seed, address
-    )
+        train, output, test, space, trials, folds, text_column, label_column, encoding, delimiter, seed, address,
+        tuple(track or ()),
+    )  # fmt: skip
     found = tune(options, Reporter(quiet), quiet)
     typer.echo(
         f"macro-F1 over the folds: {found.validated:.3f}, without rewrites {found.baseline:.3f}; on "

@@ -18,11 +18,12 @@ from epida_ray.data.reader import ShardReader
 from epida_ray.data.storage import Storage, below
 from epida_ray.experiments.compare_folds import Data
 from epida_ray.experiments.compare_recipes import Recipe, chosen_recipes, command_lines, default_recipes
-from epida_ray.experiments.compare_results import Comparison, recommend, summarise
+from epida_ray.experiments.compare_results import TABLES, Comparison, recommend, summarise
 from epida_ray.experiments.compare_work import Work
 from epida_ray.method.check import Checked, check, write
 from epida_ray.method.checks import check_classes
 from epida_ray.method.prepare import NO_ROWS, labelled, read_labelled
+from epida_ray.method.track import Trackers
 from epida_ray.runs.manifest import versions
 from epida_ray.stream.cluster import connected
 
@@ -52,13 +53,14 @@ class CompareOptions:
     delimiter: str | None = None
     seed: int = 0
     address: str | None = None
+    track: tuple[str, ...] = ()
 
     def reading(self) -> dict[str, Any]:
         return {k: getattr(self, k) for k in ("text_column", "label_column", "encoding", "delimiter")}
 
     def identity(self, data_digest: str) -> dict[str, Any]:
         """Return what makes two comparisons the same one."""
-        return {k: v for k, v in asdict(self).items() if k not in ("output", "address", "input")} | {
+        return {k: v for k, v in asdict(self).items() if k not in ("output", "address", "input", "track")} | {
             "data": data_digest
         }
 
@@ -80,6 +82,7 @@ def compare(options: CompareOptions, reporter: Reporter | None = None) -> Compar
         if stored.identity == identity:
             reporter.say(f"{options.output} is finished already")
             return stored
+    trackers = Trackers(options.track, storage, "compare", asdict(options), reporter)
     checked = _check(options, storage, reporter)
     with connected(options.address, reporter):
         work = Work(data, recipes, storage, reporter, options.time)
@@ -91,6 +94,7 @@ def compare(options: CompareOptions, reporter: Reporter | None = None) -> Compar
             if options.train_best or options.test is not None:
                 _train_best(options, recipe, result, reporter)
     result.write(storage)
+    trackers.finish(result.figures(), (COMPARISON, *TABLES))
     return result
 
 

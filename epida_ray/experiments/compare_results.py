@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from epida_ray.experiments.compare_recipes import Recipe
     from epida_ray.experiments.compare_work import Work
 
+TABLES = ("recipes.csv", "curve.csv", "halving.csv")
 MARGIN = 0.01
 """A simpler recipe may be so far behind the best one and still be recommended."""
 CLOSE = 0.5
@@ -58,10 +60,16 @@ class Comparison:
 
     def write(self, storage: Storage) -> None:
         """Write recipes.csv, curve.csv and halving.csv, and compare.json last: with it, the comparison is finished."""
-        for name, rows in (("recipes", self.recipes), ("curve", self.curve), ("halving", self.events)):
+        for file, rows in zip(TABLES, (self.recipes, self.curve, self.events), strict=True):
             if rows:
-                storage.write(f"{name}.csv", _csv(rows).encode())
+                storage.write(file, _csv(rows).encode())
         storage.write("compare.json", json.dumps(asdict(self), ensure_ascii=False, indent=1).encode())
+
+    def figures(self) -> dict[str, float]:
+        """Return the score of every recipe, and that on TEST, under names that trackers accept."""
+        scores = {re.sub(r"\W+", "_", row["recipe"]): row["macro_f1"] for row in self.recipes}
+        figures = {f"macro_f1_{name}": score for name, score in scores.items() if score is not None}
+        return figures | {f"test_{name}": score for name, score in (self.test or {}).items()}
 
 
 def _csv(rows: Sequence[dict[str, Any]]) -> str:

@@ -25,6 +25,7 @@ from epida_ray.experiments.compare_statistics import Interval, difference, score
 from epida_ray.experiments.layout import trial_file
 from epida_ray.experiments.tune_space import baseline, read_space, tuned
 from epida_ray.method.prepare import labelled, read_labelled, split_known
+from epida_ray.method.track import Trackers, numbers
 from epida_ray.method.trainer import LabelledRows
 from epida_ray.runs.manifest import versions
 from epida_ray.stream.cluster import connected
@@ -57,6 +58,7 @@ class TuneOptions:
     delimiter: str | None = None
     seed: int = 0
     address: str | None = None
+    track: tuple[str, ...] = ()
 
 
 @dataclass
@@ -98,6 +100,7 @@ def tune(options: TuneOptions, reporter: Reporter | None = None, quiet: bool = T
     storage.write(REQUEST, json.dumps(identity).encode())
     reference = baseline(space)
     reference.request()
+    trackers = Trackers(options.track, storage, "tune", asdict(options), reporter)
     with connected(options.address, reporter):
         place = Path(storage.root).absolute()
         first = list(cross_validate(reference, inner, str(place)))[-1][METRIC]
@@ -120,6 +123,8 @@ def tune(options: TuneOptions, reporter: Reporter | None = None, quiet: bool = T
         input=options.input, command=sys.argv, versions=versions(),
     )  # fmt: skip
     _write(storage, result, tried)
+    trackers.rounds({"round": number, "macro_f1": one.metrics[METRIC]} for number, one in enumerate(tried))
+    trackers.finish(numbers(asdict(result)), (FOUND, POLICY, BEST, TRIALS))
     return result
 
 

@@ -127,18 +127,22 @@ TRACKERS: dict[str, type] = {"mlflow": MLflow, "wandb": WandB, "tensorboard": Te
 
 
 class Trackers:
-    """The trackers of one run."""
+    """The trackers of one command's output directory. `request` becomes the parameters."""
 
-    def __init__(self, names: Iterable[str], storage: Storage, manifest: Manifest, reporter: Reporter) -> None:
+    def __init__(
+        self, names: Iterable[str], storage: Storage, command: str, request: Mapping[str, Any], reporter: Reporter
+    ) -> None:
         self._storage, self._reporter, self._open = storage, reporter, dict[str, Tracker]()
         known = json.loads(storage.read(IDS)) if storage.exists(IDS) else {}
-        name = f"{manifest.kind} {storage.location}"
-        parameters = {"command": manifest.kind} | {
+        name = f"{command} {storage.location}"
+        parameters = {"command": command} | {
             key: value if isinstance(value, str | int | float) else json.dumps(value)
-            for key, value in manifest.request.items()
-            if value not in (None, [], {}, "")
+            for key, value in request.items()
+            if value not in (None, [], (), {}, "")
         }
         for kind in dict.fromkeys(names):
+            if kind not in TRACKERS:
+                raise RequestError(f"--track takes {', '.join(TRACKERS)}, not {kind!r}")
             try:
                 self._open[kind] = TRACKERS[kind](name, parameters, known.get(kind), storage)
             except ImportError as error:
@@ -155,16 +159,19 @@ class Trackers:
         for line in lines:
             self._each("log", numbers(line), line["round"])
 
-    def finish(self, manifest: Manifest) -> None:
-        """Send the last figures, the model and the manifest."""
+    def finish_run(self, manifest: Manifest) -> None:
+        """Send the last figures of a run, its model and its manifest."""
         values = {f"test_{k}": v for k, v in numbers(manifest.test or {}).items()}
         values |= {f"best_{k}": v for k, v in numbers(manifest.best.model_dump() if manifest.best else {}).items()}
-        values |= numbers(manifest.done.model_dump())
+        self.finish(values | numbers(manifest.done.model_dump()), (layout.MANIFEST, layout.METRICS))
+
+    def finish(self, values: Mapping[str, float], names: Iterable[str]) -> None:
+        """Send the last figures, the model if there is one, and of these files and the report those that are there."""
         if not self._open:
             return
         model = self._storage.local_copy(layout.MODEL) if self._storage.exists(layout.MODEL) else None
-        names = [n for n in (layout.MANIFEST, layout.METRICS, layout.REPORT) if self._storage.exists(n)]
-        files = [Path(self._storage.path(n)) for n in names] if self._storage.is_local else []
+        present = [n for n in (*names, layout.REPORT) if self._storage.exists(n)]
+        files = [Path(self._storage.path(n)) for n in present] if self._storage.is_local else []
         self._each("finish", values, model, files)
 
     def _each(self, method: str, *arguments: Any) -> None:

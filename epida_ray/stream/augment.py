@@ -48,7 +48,7 @@ def augment(request: AugmentRequest, reporter: Reporter | None = None) -> Augmen
         reporter.say(f"{request.output} is finished already: {run.manifest.done.kept:,} rows kept")
         return AugmentResult(request.output, run.manifest)
     with run, interruptible(run):
-        run.trackers = Trackers(request.track, run.storage, run.manifest, reporter)
+        run.trackers = Trackers(request.track, run.storage, "augment", run.manifest.request, reporter)
         prepare.check_files(plan, request.max_rejected)
         labels, model_digest = _prepare_classifier(request, plan, train_plan, run, reporter)
         fingerprint = digest([identity, model_digest])
@@ -72,7 +72,7 @@ def augment(request: AugmentRequest, reporter: Reporter | None = None) -> Augmen
         run.check_rejected(request.max_rejected)
         run.check_complete()
         run.finish()
-        run.trackers.finish(run.manifest)
+        run.trackers.finish_run(run.manifest)
     return AugmentResult(request.output, run.manifest)
 
 

@@ -66,7 +66,7 @@ def train(request: TrainRequest, reporter: Reporter | None = None) -> TrainResul
         reporter.say(f"{request.output} is finished already: {best}")
         return _result(request, run)
     with run, interruptible(run):
-        run.trackers = Trackers(request.track, run.storage, run.manifest, reporter)
+        run.trackers = Trackers(request.track, run.storage, "train", run.manifest.request, reporter)
         prepare.check_files(plans["input"], request.max_rejected)
         if run.manifest.prepared is None:
             _prepare(request, plans, generator, run, reporter)
@@ -436,7 +436,7 @@ def _finish(request: TrainRequest, run: Run, reporter: Reporter) -> None:
     run.finish(model_digest=model_digest, best=best, test=test)
     if not request.keep_checkpoints:  # only now: until here a run that is killed resumes from them
         checkpoint.remove_all(run.storage)
-    run.trackers.finish(run.manifest)
+    run.trackers.finish_run(run.manifest)
 
 
 def _drop_unused(run: Run, last: int, rounds: int) -> None:

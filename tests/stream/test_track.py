@@ -16,6 +16,8 @@ from epida_ray.core.errors import RequestError
 from epida_ray.core.options import make_request
 from epida_ray.core.progress import Reporter
 from epida_ray.data.storage import Storage
+from epida_ray.experiments.compare import CompareOptions, compare
+from epida_ray.experiments.tune import TuneOptions, tune
 from epida_ray.method.requests import AugmentRequest, TrainRequest
 from epida_ray.method.track import Trackers
 from epida_ray.runs.manifest import Manifest
@@ -87,7 +89,7 @@ def test_a_training_run_in_three_trackers(server: str, tmp_path: Path, monkeypat
     assert train(request).metrics == result.metrics  # finished: nothing is sent again
     assert len(client.search_runs([experiment.experiment_id])) == 1
     # a run that goes on continues in the same run of the tracker
-    again = Trackers(("mlflow",), Storage(str(out)), Manifest(kind="train", status="running", request={}), Reporter())
+    again = Trackers(("mlflow",), Storage(str(out)), "train", {}, Reporter())
     again.rounds([{"round": 3, "dev_macro_f1": 0.5}])
     assert len(client.get_metric_history(run.info.run_id, "dev_macro_f1")) == 4
 
@@ -108,18 +110,49 @@ def test_augment_is_tracked_too(server: str, tmp_path: Path, monkeypatch: pytest
     assert run.data.metrics["kept"] == done.kept == 60
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("local_ray")
+def test_compare_and_tune_are_tracked_too(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlflow.tracking import MlflowClient
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "searches")
+    file = write_rows(tmp_path / "in.csv", toy_rows(120, "in.csv"))
+    (tmp_path / "space.yaml").write_text("classifier: linear\nrounds: 1\nm: [1, 2]\n")
+    compared = compare(
+        CompareOptions(file, str(tmp_path / "compared"), time=120, recipes=("cnn",), folds=2, track=("mlflow",))
+    )
+    tuned = tune(
+        TuneOptions(
+            file, str(tmp_path / "tuned"), space=str(tmp_path / "space.yaml"), trials=2, folds=2, track=("mlflow",)
+        )
+    )
+    client = MlflowClient(server)
+    experiment = client.get_experiment_by_name("searches")
+    assert experiment is not None
+    runs = {run.data.params["command"]: run for run in client.search_runs([experiment.experiment_id])}
+    assert {kind: run.info.status for kind, run in runs.items()} == {"compare": "FINISHED", "tune": "FINISHED"}
+    assert runs["compare"].data.metrics["macro_f1_linear"] == compared.recipes[0]["macro_f1"]
+    assert runs["tune"].data.metrics["outer"] == tuned.outer
+    assert len(client.get_metric_history(runs["tune"].info.run_id, "macro_f1")) == tuned.trials
+    files = {kind: {a.path for a in client.list_artifacts(run.info.run_id)} for kind, run in runs.items()}
+    assert files["compare"] >= {"compare.json", "recipes.csv"} and files["tune"] >= {"tune.json", "best.yaml"}
+
+
 def test_a_tracker_that_is_not_there_is_said_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    storage, manifest = Storage(str(tmp_path)), Manifest(kind="train", status="preparing", request={})
+    storage = Storage(str(tmp_path))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     with pytest.raises(RequestError, match="set MLFLOW_TRACKING_URI"):
-        Trackers(("mlflow",), storage, manifest, Reporter())
+        Trackers(("mlflow",), storage, "train", {}, Reporter())
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with pytest.raises(RequestError, match="--track mlflow: .*127.0.0.1"):
-        Trackers(("mlflow",), storage, manifest, Reporter())
+        Trackers(("mlflow",), storage, "train", {}, Reporter())
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(RequestError, match=r"--track wandb needs the package wandb: pip install 'epida-ray\[track\]'"):
-        Trackers(("wandb",), storage, manifest, Reporter())
+        Trackers(("wandb",), storage, "train", {}, Reporter())
+    with pytest.raises(RequestError, match="--track takes mlflow, wandb, tensorboard, not 'neptune'"):
+        Trackers(("neptune",), storage, "compare", {}, Reporter())
     with pytest.raises(RequestError, match="--track: Input should be 'mlflow', 'wandb' or 'tensorboard'"):
         make_request(TrainRequest, {"input": "a", "output": "b", "track": ["neptune"]})
 
@@ -132,8 +165,8 @@ def test_a_tracker_that_fails_later_does_not_cost_the_run(tmp_path: Path) -> Non
             Heard.said = message
 
     storage, manifest = Storage(str(tmp_path)), Manifest(kind="train", status="running", request={})
-    trackers = Trackers(("tensorboard",), storage, manifest, Heard())
+    trackers = Trackers(("tensorboard",), storage, "train", {}, Heard())
     trackers._open["tensorboard"].log = None  # type: ignore[method-assign, assignment]
     trackers.rounds([{"round": 0, "loss": 1.0}])
-    trackers.finish(manifest)
+    trackers.finish_run(manifest)
     assert Heard.said.startswith("tensorboard receives nothing more of this run: ")
