@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-
-import ray
-
 from epida_ray.classify import load as load_classifier
-from epida_ray.core.errors import EpidaError, RequestError, RunError, TakenOver, TooManyRejected
+from epida_ray.core.errors import RequestError
 from epida_ray.core.progress import Reporter
-from epida_ray.data.plan import Plan, Shard
+from epida_ray.data.plan import Plan
 from epida_ray.generate import GENERATORS
 from epida_ray.method import prepare
 from epida_ray.method.card import write_card
@@ -26,12 +20,9 @@ from epida_ray.runs import layout
 from epida_ray.runs.manifest import Manifest
 from epida_ray.runs.run import Run, digest, directory_digest
 from epida_ray.select import needs_perplexity
-from epida_ray.stream.cluster import check_reachable, connected, size_pools
-from epida_ray.stream.metrics import RunMetrics
-from epida_ray.stream.pipeline import Job, run_shards
-
-SAVE_EVERY = 10.0
-"""Seconds between two saves of the manifest while shards are being finished."""
+from epida_ray.stream.cluster import check_reachable
+from epida_ray.stream.offline import interruptible, work_through
+from epida_ray.stream.pipeline import Job
 
 
 def augment(request: AugmentRequest, reporter: Reporter | None = None) -> AugmentResult:
@@ -68,70 +59,19 @@ def augment(request: AugmentRequest, reporter: Reporter | None = None) -> Augmen
             name = layout.rejected_file(f"unreadable-files-{fingerprint[:12]}")
             run.storage.write_table(name, rejected_table(broken))
         if left:
-            _work(request, plan, run, labels, left, reporter)
+            job = Job(
+                plan, run.storage, run.fingerprint, RoundOptions.of(request, labels), candidates=request.candidates,
+                with_originals=request.with_originals, trust=request.trusted(),
+            )  # fmt: skip
+            work_through(
+                left, job, run, request, reporter, command="augment", done="kept",
+                generators=request.generator_actors, generator_gpus=request.generator_gpus,
+            )  # fmt: skip
         run.check_rejected(request.max_rejected)
         run.check_complete()
         run.finish()
         run.trackers.finish_run(run.manifest)
     return AugmentResult(request.output, run.manifest)
-
-
-def _work(
-    request: AugmentRequest, plan: Plan, run: Run, labels: tuple[str, ...], left: list[Shard], reporter: Reporter
-) -> None:
-    """Put the shards that are left through the pipeline."""
-    if run.totals.shards:
-        reporter.say(f"resuming: {run.totals.shards:,} of {run.totals.shards + len(left):,} shards are done")
-    job = Job(
-        plan, run.storage, run.fingerprint, RoundOptions.of(request, labels), candidates=request.candidates,
-        with_originals=request.with_originals, trust=request.trusted(),
-    )  # fmt: skip
-    saved = time.monotonic()
-    with (
-        connected(request.address, reporter),
-        interruptible(run, reporter),
-        reporter.track("augment", plan.rows, run.totals.rows) as tracker,
-    ):
-        pools = size_pools(request.generator_actors, request.scorer_actors, request.generator_gpus)
-        run.save(pools=pools._asdict(), driver=ray.util.get_node_ip_address())
-        metrics = RunMetrics(run.run_id)
-        try:
-            for counts in run_shards(job, left, pools, request.stall_timeout):
-                run.totals.add(counts)
-                metrics.shard(counts, run.manifest.shards - run.totals.shards)
-                tracker.update(run.totals.rows, f"{run.totals.kept:,} kept")
-                run.check_rejected(request.max_rejected)
-                if time.monotonic() - saved > SAVE_EVERY:
-                    run.save_progress()
-                    saved = time.monotonic()
-        except (TooManyRejected, TakenOver):
-            raise
-        except RunError as error:
-            with suppress(EpidaError):  # the manifest may be on the disk that is full
-                run.save(status="failed", failure=str(error))
-            kept = f"{run.totals.shards:,} of {run.manifest.shards:,} shards are kept in {request.output}"
-            raise RunError(f"{error}. {kept}; run the same command again to resume") from error
-
-
-@contextmanager
-def interruptible(run: Run, reporter: Reporter | None = None) -> Iterator[None]:
-    """End the run in order on Ctrl-C and SIGTERM: what is done is kept, and the message says how to resume.
-
-    With a reporter the message comes at once. Use that inside `connected`: `ray job stop` gives a driver a second or
-    two, and leaving Ray can take longer.
-    """
-    try:
-        yield
-    except RequestError as error:
-        if run.manifest.status == "preparing":
-            run.save(problem=str(error))  # `epida status` shows it; a corrected request may use the directory
-        raise
-    except KeyboardInterrupt:
-        run.save(status="interrupted", **(run.progress() if run.totals.shards else {}))
-        kept = f"what is done is kept in {run.storage.location}; run the same command again to resume"
-        if reporter is not None:
-            reporter.say(f"stopping: {kept}")
-        raise RunError(f"interrupted; {kept}") from None
 
 
 def _prepare_classifier(

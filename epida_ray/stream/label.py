@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import ray
-
 from epida_ray.classify import load as load_classifier
-from epida_ray.core.errors import RunError, TakenOver
 from epida_ray.core.progress import Reporter
 from epida_ray.data.plan import Columns, plan_inputs
 from epida_ray.data.storage import below
@@ -18,10 +15,9 @@ from epida_ray.method.stages import RoundOptions
 from epida_ray.runs import layout
 from epida_ray.runs.manifest import Manifest
 from epida_ray.runs.run import Run, digest, directory_digest
-from epida_ray.stream.augment import interruptible
-from epida_ray.stream.cluster import connected, size_pools
-from epida_ray.stream.metrics import RunMetrics
-from epida_ray.stream.pipeline import Job, run_shards
+from epida_ray.stream.cluster import check_reachable
+from epida_ray.stream.offline import interruptible, work_through
+from epida_ray.stream.pipeline import Job
 
 
 @dataclass(frozen=True)
@@ -39,6 +35,7 @@ class LabelResult:
 def label(request: LabelRequest, reporter: Reporter | None = None) -> LabelResult:
     """Run, or resume, what is requested."""
     reporter = reporter or Reporter(quiet=True)
+    check_reachable(request.address)
     model = prepare.saved_model("--model", request.model)
     columns = Columns(text=request.text_column, label=None, id=request.id_column)
     plan = plan_inputs(request.input, columns, request.encoding, request.output, request.delimiter)
@@ -59,30 +56,12 @@ def label(request: LabelRequest, reporter: Reporter | None = None) -> LabelResul
         plan = plan.cut(1, len(classifier.labels))
         left = run.start(plan, digest(identity))
         options = RoundOptions(tuple(classifier.labels), generator=NO_GENERATOR)
-        job = Job(
-            plan, run.storage, run.fingerprint, options, candidates=False, trust=request.trusted(), pool=plan,
-            labelling=True,
-        )  # fmt: skip
         if left:
-            with (
-                connected(request.address, reporter),
-                interruptible(run, reporter),
-                reporter.track("label", plan.rows, run.totals.rows) as tracker,
-            ):
-                pools = size_pools(1, request.scorer_actors, 0)
-                run.save(pools=pools._asdict(), driver=ray.util.get_node_ip_address())
-                metrics = RunMetrics(run.run_id)
-                try:
-                    for counts in run_shards(job, left, pools, request.stall_timeout):
-                        run.totals.add(counts)
-                        metrics.shard(counts, run.manifest.shards - run.totals.shards)
-                        tracker.update(run.totals.rows, f"{run.totals.kept:,} labelled")
-                        run.check_rejected(request.max_rejected)
-                except TakenOver:
-                    raise
-                except RunError as error:
-                    run.save(status="failed", failure=str(error))
-                    raise
+            job = Job(
+                plan, run.storage, run.fingerprint, options, candidates=False, trust=request.trusted(), pool=plan,
+                labelling=True,
+            )  # fmt: skip
+            work_through(left, job, run, request, reporter, command="label", done="labelled", generators=1)
         run.check_rejected(request.max_rejected)
         run.check_complete()
         if request.for_review:

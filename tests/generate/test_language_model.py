@@ -138,7 +138,7 @@ def test_an_endpoint_is_not_guided_but_the_best_answers_are_taken() -> None:
     server.server_close()
     assert answer == Candidates(["aeon", "tree"], ["rewrite, best of 4"] * 2)
     assert asked[0]["n"] == 3 * BEST_OF and len(asked) == 1
-    assert isinstance(unknown, Rejected) and "not one of the classifier's" in unknown.reason
+    assert isinstance(unknown, Rejected) and "not one of the labels of the classifier" in unknown.reason
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ import pytest
 from epida_ray.classify import create, load
 from epida_ray.cli import distil
 from epida_ray.core.errors import RequestError, RunError
+from epida_ray.core.progress import Reporter
 from epida_ray.method.evaluate import evaluate_model
 from epida_ray.method.requests import LabelRequest
 from epida_ray.method.review import spread
@@ -34,6 +35,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     classifier.fit(table["text"].to_pylist(), y, np.ones(60, np.float32), 0)
     classifier.save(folder / "model")
     return str(folder / "model")
+
+
+class Hears(Reporter):
+    def __init__(self) -> None:
+        super().__init__(quiet=True)
+        self.lines: list[str] = []
+
+    def say(self, message: str) -> None:
+        self.lines.append(message)
 
 
 def texts(rows: int) -> list[str]:
@@ -62,7 +72,10 @@ def test_every_text_is_labelled_and_a_run_cut_short_ends_in_the_same_bytes(tmp_p
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     (tmp_path / "run" / "manifest.json").write_text(json.dumps(manifest | {"status": "running"}))
     next(iter(files)).unlink()
-    label(whole)
+    reporter = Hears()
+    label(whole, reporter)
+    shards = len(files)
+    assert f"resuming: {shards - 1} of {shards} shards are done" in reporter.lines
     assert {p: p.read_bytes() for p in (tmp_path / "run" / "labelled").iterdir()} == files
 
 
@@ -70,6 +83,8 @@ def test_wrong_requests_and_too_many_bad_rows(tmp_path: Path, model: str) -> Non
     pq.write_table(pa.table({"text": ["a text", None, None]}), tmp_path / "pool.parquet")
     with pytest.raises(RequestError, match="--model: there is no directory"):
         label(request(tmp_path, str(tmp_path / "nowhere")))
+    with pytest.raises(RequestError, match="no Ray at --address 127.0.0.1:9"):
+        label(request(tmp_path, model, address="127.0.0.1:9"))
     with pytest.raises(RunError, match="2 of 3 rows were rejected"):
         label(request(tmp_path, model))
 
