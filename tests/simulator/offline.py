@@ -76,6 +76,7 @@ class Pool:
         self.world, self.request, self.lossy = world, request, lossy
         self.message = pickle.dumps(run.storage)
         self.waiting, self.expected = list(left), len(left)
+        self.actors: list[Process] = []
         self.taken: dict[Process, tuple[Shard, float]] = {}
         self.results: list[ShardCounts | Exception] = []
         self.done: set[Shard] = set()
@@ -84,7 +85,7 @@ class Pool:
             self._actor()
 
     def _actor(self) -> None:
-        self.world.spawn("actor", lambda: self._work())
+        self.actors.append(self.world.spawn("actor", lambda: self._work()))
 
     def _work(self) -> None:
         storage = pickle.loads(self.message)
@@ -142,6 +143,8 @@ class Pool:
                 del self.taken[actor]
                 self.waiting.append(shard)
                 self._actor()
+        if self.waiting and all(actor.ended or actor.killed for actor in self.actors):
+            self._actor()  # the last one was killed while it had no shard
 
 
 def command(world: World, request: dict[str, Any], take_over: bool = False, lossy: bool = False) -> str:
