@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from epida_ray.cli.options import default, shared
-from epida_ray.core.options import key_values
+from epida_ray.core.options import key_values, lines_of_file
 from epida_ray.core.progress import plain_console, printable
 
 EXAMPLE = 'epida preview "where is my parcel?" --generator eda'
@@ -24,7 +26,10 @@ def command(
     ] = None,
     protect: Annotated[
         list[str] | None,
-        typer.Option(metavar="PHRASE", help="Word or phrase to leave unchanged. May be repeated."),
+        typer.Option(
+            metavar="PHRASE|FILE",
+            help="Word or phrase to leave unchanged, or a file with one per line. May be repeated.",
+        ),
     ] = None,
     classifier: Annotated[
         str | None,
@@ -54,7 +59,7 @@ def command(
     shown = preview(
         text, generator=generator, generator_args=key_values(generator_args or []), language=language,
         classifier=classifier, label=label, corpus=corpus, m=m, k=k, select=select, seed=seed,
-        trust_code=tuple(trust_code or ()), protected=tuple(protect or ()),
+        trust_code=tuple(trust_code or ()), protected=tuple(_phrases(text, protect or [])),
     )  # fmt: skip
     scored = shown.scores is not None
     columns = [*(["kept"] if scored else []), "rewrite", "made by", *(["label"] if shown.soft else [])]
@@ -67,3 +72,12 @@ def command(
             cells = ["✓" if number in shown.kept else "", *cells, *(f"{s:.2f}" for s in shown.scores[number])]
         table.add_row(*cells)
     plain_console().print(table)
+
+
+def _phrases(text: str, given: list[str]) -> Iterator[str]:
+    """Yield the phrases; one that is not in the text and names a file stands for the lines of that file."""
+    for one in given:
+        if one.casefold() not in text.casefold() and Path(one).is_file():
+            yield from lines_of_file(one)
+        else:
+            yield one

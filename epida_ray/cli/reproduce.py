@@ -75,13 +75,14 @@ def command(
 
     Writes the table or figure with the paper's numbers beside the measured ones.
     """
-    from epida_ray.experiments.catalogue import EXPERIMENTS
+    from epida_ray.experiments.catalogue import EXPERIMENTS, find
     from epida_ray.experiments.options import make_options
 
     if name == "list":
         for experiment in EXPERIMENTS.values():
             typer.echo(f"{experiment.name:15} {experiment.title}")
         return
+    find(name)
     if output is None:
         raise RequestError("--output DIR is missing: where should the results go?")
     if data_dir is None and not (setting and all(one.startswith("hub:") for one in setting)):

@@ -18,12 +18,12 @@ def command(directory: RUN_DIR) -> None:
 
     manifest = read_manifest(Storage(directory))
     state = manifest.observed_status()
-    lines = [f"{manifest.kind}: {state}"]
-    if state != manifest.status:
+    lines = [f"{manifest.kind}: {'refused' if manifest.problem else state}"]
+    if state != manifest.status and not manifest.problem:
         lines[0] += " before it was finished; run the same command again to resume it"
     lines.append(f"started: {manifest.started}")
     if manifest.problem:
-        lines.append(f"refused: {manifest.problem}")
+        lines.append(f"reason: {manifest.problem}; correct the command, which may use this directory")
     if manifest.failure and state == "failed":
         lines.append(f"failed: {manifest.failure}")
     if manifest.kind == "train":

@@ -145,10 +145,10 @@ def _reason(found: Any) -> str:
 
 def _no_such_option(name: str, kind: type[BaseModel]) -> str:
     names = {flag(field, kind).lstrip("-"): shown_name(field, kind) for field in kind.model_fields}
-    near = get_close_matches(name.replace("_", "-"), names, 1)
-    return (
-        f"no such option; did you mean {names[near[0]]}?" if near else f"no such option; there are {', '.join(names)}"
-    )
+    near = get_close_matches(name.replace("_", "-"), names, 1) or [one for one in names if name in one.split("-")]
+    if near:
+        return f"no such option; did you mean {' or '.join(names[one] for one in near)}?"
+    return f"no such option; there are {', '.join(flag(field, kind) for field in kind.model_fields)}"
 
 
 def read_config(path: str) -> dict[str, Any]:
@@ -186,7 +186,8 @@ def _comma_separated(given: Any) -> Any:
     return tuple(str(part) for part in given) if isinstance(given, list | tuple) else given
 
 
-def _lines_of_file(given: Any) -> Any:
+def lines_of_file(given: Any) -> Any:
+    """Return the lines of the file with this name; anything but a name is returned as it is."""
     if not isinstance(given, str):
         return given
     try:
@@ -200,5 +201,5 @@ Arguments = Annotated[dict[str, Any], BeforeValidator(key_values)]
 """A mapping, or a list of KEY=VALUE."""
 Names = Annotated[tuple[str, ...], BeforeValidator(_comma_separated)]
 """Several names, or one string with commas between them."""
-Phrases = Annotated[tuple[str, ...], BeforeValidator(_lines_of_file)]
+Phrases = Annotated[tuple[str, ...], BeforeValidator(lines_of_file)]
 """Several phrases, or the path of a file with one on each line."""

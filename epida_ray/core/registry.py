@@ -51,8 +51,8 @@ class Registry:
         factory, first = self.find(name)
         if problem := _mismatch(factory, first, arguments):
             wrong = "does not take these arguments" if arguments else "requires arguments"
-            known = ", ".join(_arguments(factory)[len(first) :])
-            takes = f"; it takes: {known}" if known else ""
+            known = ", ".join(n for n in _arguments(factory)[len(first) :] if not n.startswith("_"))
+            takes = f"; it takes {known}; give one as --{self.kind}-arg NAME=VALUE" if known else ""
             raise RequestError(f"{self.kind} {name!r} {wrong}: {problem}{takes}")
         try:
             return factory(*first, **arguments)

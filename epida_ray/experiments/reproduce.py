@@ -159,9 +159,10 @@ def _run(work: Work, storage: Storage, reporter: Reporter, stall_timeout: float)
                     stored = result | {"of": _provenance(work, key)}
                     storage.write(trial_file(key), json.dumps(stored, default=str).encode())
                 tracker.update(done)
-    except RunError as error:
+    except (RunError, KeyboardInterrupt) as error:
         raise RunError(
-            f"{error}. Finished trials are kept in {storage.location}; run the same command again to resume"
+            f"{str(error) or 'interrupted'}. Finished trials are kept in {storage.location}; run the same command "
+            "again to resume"
         ) from error
     return failures
 

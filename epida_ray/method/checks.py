@@ -69,16 +69,22 @@ def warn_of_overlap(
         )
 
 
-def warn_of_long_texts(classifier: Any, texts: Sequence[str], reporter: Reporter) -> None:
-    """Warn when the classifier reads only the beginning of texts."""
+def long_texts(classifier: Any, texts: Iterable[str]) -> int:
+    """Return how many texts the classifier reads only the beginning of, as far as it says how many words it reads."""
     limit = getattr(classifier, "max_words", None)
     if limit is None:
-        return
-    long = sum(1 for text in texts if len(text) > limit and sum(1 for _ in islice(text.split(), limit + 1)) > limit)
+        return 0
+    return sum(1 for text in texts if len(text) > limit and sum(1 for _ in islice(text.split(), limit + 1)) > limit)
+
+
+def warn_of_long_texts(classifier: Any, long: int, reporter: Reporter, trained: bool = True) -> None:
+    """Warn of so many texts that are longer than what the classifier reads, and before training say what to do."""
     if long:
+        texts = "text has" if long == 1 else "texts have"
+        limit = classifier.max_words
         reporter.warn(
-            f"{long:,} texts have more than {limit:,} words; the classifier reads the first {limit:,} of them "
-            "(--classifier-arg max_words=N)"
+            f"{long:,} {texts} more than {limit:,} words, of which the classifier reads the first {limit:,}"
+            + ("" if trained else " (--classifier-arg max_words=N)")
         )
 
 

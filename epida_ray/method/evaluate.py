@@ -16,6 +16,7 @@ from epida_ray.core.progress import Reporter
 from epida_ray.data.plan import Columns, plan_inputs
 from epida_ray.data.reader import ShardReader
 from epida_ray.data.storage import Storage, below
+from epida_ray.method.checks import long_texts, warn_of_long_texts
 from epida_ray.method.noise import parse_noise
 
 CLEAN = ""
@@ -56,6 +57,7 @@ def evaluate_model(
     predicted: dict[str, list[np.ndarray]] = {spec: [] for spec in (CLEAN, *noises)}
     confidence: list[np.ndarray] = []
     reasons: Counter[str] = Counter()
+    long = 0
     for shard in plan.shards():
         table = reader.read(shard)
         ids, texts = [], []
@@ -70,6 +72,7 @@ def evaluate_model(
                 texts.append(text)
                 truth.append(index[label])
         if texts:
+            long += long_texts(classifier, texts)
             p = classifier.predict_proba(texts)
             predicted[CLEAN].append(p.argmax(axis=1))
             confidence.append(p.max(axis=1))
@@ -85,6 +88,7 @@ def evaluate_model(
             f"{rejected:,} of {len(truth) + rejected:,} rows cannot be scored, more than --max-rejected "
             f"{max_rejected:g} allows; the most common reason: {reasons.most_common(1)[0][0]}"
         )
+    warn_of_long_texts(classifier, long, reporter or Reporter(quiet=True))
     best = np.concatenate(predicted[CLEAN])
     found = {spec: scores(classifier.labels, np.array(truth), np.concatenate(some)) for spec, some in predicted.items()}
     result = found.pop(CLEAN) | {"rows": len(truth), "rejected": rejected, "reasons": dict(reasons.most_common(10))}

@@ -19,6 +19,7 @@ from epida_ray.data.plan import Columns, InputFile, Plan, plan_inputs
 from epida_ray.data.reader import ShardReader, Source
 from epida_ray.data.storage import Storage, check_url, open_filesystem
 from epida_ray.data.writer import RowWriter, format_to_write, open_writer
+from epida_ray.method.checks import long_texts, warn_of_long_texts
 from epida_ray.method.evaluate import no_model
 
 NEW = ("predicted", "confidence")
@@ -65,7 +66,7 @@ def predict(
         _check_columns(names, text_column, new)
     if schema is None:
         _check_encoding(classifier.labels, source)
-    rows, reasons = 0, Counter[str]()
+    rows, long, reasons = 0, 0, Counter[str]()
     same_kind = format_of(output) == format_of(file)
     with (
         open_writer(
@@ -80,14 +81,17 @@ def predict(
             reasons.update(reason for reason in checked["reason"].to_pylist() if reason is not None)
             found: list[list[Any]] = [[None] * len(new) for _ in range(len(checked))]
             if good:
-                texts = checked["text"].to_pylist()
-                for i, p in zip(good, classifier.predict_proba([texts[i] for i in good]), strict=True):
+                every = checked["text"].to_pylist()
+                texts = [every[i] for i in good]
+                long += long_texts(classifier, texts)
+                for i, p in zip(good, classifier.predict_proba(texts), strict=True):
                     found[i] = _answer(p, classifier.labels)[: len(new)]
             _write(writer, given, new, found, plan, shard.start)
             rows += len(checked)
             tracker.update(rows)
     for reason, count in reasons.most_common(5):
         reporter.say(f"{count:,} {'row has' if count == 1 else 'rows have'} no prediction: {reason}")
+    warn_of_long_texts(classifier, long, reporter)
     return Predicted(rows, sum(reasons.values()))
 
 

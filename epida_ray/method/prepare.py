@@ -23,7 +23,7 @@ from epida_ray.data.plan import EMPTY, Columns, Plan, plan_inputs
 from epida_ray.data.reader import ShardReader
 from epida_ray.data.storage import Storage
 from epida_ray.generate import identifying
-from epida_ray.method.checks import check_classes, multi_label_hint, warn_of_long_texts, warn_of_overlap
+from epida_ray.method.checks import check_classes, long_texts, multi_label_hint, warn_of_long_texts, warn_of_overlap
 from epida_ray.method.contents import contents, versions_of
 from epida_ray.method.evaluate import no_model
 from epida_ray.method.output import RejectedRow, rejected_table
@@ -384,7 +384,8 @@ def prepare_training(
         reporter.warn(f"there are {len(dev)} dev rows: {FEW_DEV_ROWS_WARNING}; give more with --dev")
     if classifier is None:
         classifier = create(request.classifier, labels, seed=request.seed, **request.classifier_options())
-    warn_of_long_texts(classifier, [row.text for row in rows], reporter)
+    long = long_texts(classifier, (row.text for some in (rows, dev) for row in some))
+    warn_of_long_texts(classifier, long, reporter, trained=False)
     return Prepared(rows, dev, tuple(labels), classifier, len(rejected))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import ray.train
 import ray.train.torch
+import ray.tune  # here, because Ray Train would import it in our thread, where an interrupt can leave locks behind
 
 from epida_ray.core.errors import RunError
 from epida_ray.method.round_worker import Task

@@ -55,7 +55,7 @@ class Jobs:
         """How many an augmenting run has."""
         if not (self.folder / "undisturbed").exists():
             output = finish(self.augment("undisturbed"))
-            assert "succeeded" in output and f"{ROWS:,} rows in" in output
+            assert "succeeded" in output and f"{ROWS:,} rows read" in output
             self.check("undisturbed")
         return self.manifest("undisturbed")["shards"]
 

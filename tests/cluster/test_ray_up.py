@@ -158,7 +158,7 @@ def test_a_head_and_a_worker_start_and_run_a_job(base: Path, machines: list[str]
             "job", "submit", "--address", address, "--working-dir", "jobs", "--", "python", "augment.py",
             "/mnt/in.parquet", "--output", "/mnt/run", "--train-rows", "300",
         )  # fmt: skip
-        assert "succeeded" in output and f"{ROWS:,} rows in" in output
+        assert "succeeded" in output and f"{ROWS:,} rows read" in output
         count_rows(base / "shared" / "run", ROWS)
         manifest = json.loads((base / "shared" / "run" / "manifest.json").read_text())
         assert set(manifest["nodes"]) <= set(machines) and manifest["driver"] == machines[0]

@@ -105,7 +105,7 @@ def test_a_run_on_s3_killed_and_resumed_holds_what_a_run_on_disk_holds(server: S
     assert "resuming" in output_of(server, *command("s3://bucket"))
     assert server.content("run") == expected
 
-    assert f"{shards} of {shards} shards" in output_of(server, "status", "s3://bucket/run")
+    assert f"shards: {shards} of {shards} done" in output_of(server, "status", "s3://bucket/run")
     assert "finished already" in output_of(server, *command("s3://bucket"))
     refused = output_of(server, *command("s3://bucket"), "--seed", "1", status=2)
     assert "--seed was 0, now 1" in refused and "Traceback" not in refused

@@ -55,7 +55,7 @@ def test_names_of_fields_flags_and_switches_mean_the_same() -> None:
         ({"input": "a"}, "^--output TRAY is missing: Where to put it.$"),
         ({"input": "a", "otput": "b"}, "^otput: no such option; did you mean --output[?]$"),
         (WANTED | {"toping": ["a=1"]}, "^toping: no such option; did you mean --topping[?]$"),
-        (WANTED | {"colour": 1}, "^colour: no such option; there are input, output, heat, fan, topping$"),
+        (WANTED | {"colour": 1}, "^colour: no such option; there are --input, --output, --heat, --fan, --topping$"),
         (WANTED | {"heat": 1}, "^--heat: Input should be greater than or equal to 50$"),
         (WANTED | {"topping": [], "topping_args": {}}, "^--topping is given twice, once as topping_args$"),
         (WANTED | {"topping": ["salt"]}, "^'salt' is not KEY=VALUE$"),

@@ -53,10 +53,12 @@ def test_the_same_texts_in_two_files_and_long_texts() -> None:
     heard = Listens()
     checks.warn_of_overlap("eval", ["A  b", "c"], ["a b", "d"], heard)
     checks.warn_of_overlap("dev", ["e"], ["a b"], heard)
-    checks.warn_of_long_texts(create("linear", ("a", "b"), max_words=3), ["one two three", "one two three four"], heard)
+    classifier = create("linear", ("a", "b"), max_words=3)
+    long = checks.long_texts(classifier, ["one two three", "one two three four"])
+    checks.warn_of_long_texts(classifier, long, heard, trained=False)
     assert [line.partition(";")[0] for line in heard.warnings] == [
         "1 of 2 texts of --eval are in TRAIN too: the score on them is too high",
-        "1 texts have more than 3 words",
+        "1 text has more than 3 words, of which the classifier reads the first 3 (--classifier-arg max_words=N)",
     ]
 
 

@@ -40,7 +40,7 @@ def test_a_manifest_that_cannot_be_used_is_refused_with_the_reason(tmp_path: Pat
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(RequestError, match=re.escape(said)):
         read_manifest(Storage(str(tmp_path)))
-    with pytest.raises(RequestError, match="it has no manifest.json"):
+    with pytest.raises(RequestError, match="it does not exist, or is empty"):
         read_manifest(Storage(str(tmp_path / "nowhere")))
 
 
