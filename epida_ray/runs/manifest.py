@@ -130,7 +130,7 @@ def read_manifest(storage: Storage) -> Manifest:
         text = storage.read(MANIFEST)
     except FileNotFoundError:
         if not storage.names("", folders=True):
-            raise RequestError(f"there is no run in {storage.location}: it does not exist, or is empty") from None
+            raise RequestError(f"{storage.location} is not a run directory: it does not exist, or is empty") from None
         runs = [name for name in sorted(storage.names("", folders=True)) if storage.exists(f"{name}/{MANIFEST}")]
         there = f"; there are runs in {', '.join(below(storage.location, name) for name in runs[:5])}" if runs else ""
         raise RequestError(f"{storage.location} is not a run directory: it has no {MANIFEST}{there}") from None
