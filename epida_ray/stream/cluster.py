@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import math
 import os
 import signal
 import socket
-import sys
 import threading
-import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple
 
 import ray
 
 from epida_ray.core.errors import RequestError, RunError
 from epida_ray.core.progress import Reporter
-from epida_ray.stream.compat import loopback_only, ray_data_threads, stop_ray_data
+from epida_ray.stream.compat import end_map_actors, loopback_only, map_actors, ray_data_threads, stop_ray_data
 
 SHARE = 0.45
 """CPUs of a generator and of a scorer where there is no GPU. Both pools cover all cores, so whichever stage is the
@@ -38,13 +34,15 @@ def _target(address: str | None) -> str:
 def connected(address: str | None, reporter: Reporter | None = None) -> Iterator[None]:
     """Use the Ray that is there, join one, or start a local one that listens on loopback and ends with this block."""
     if ray.is_initialized():
-        before = ray_data_threads()  # the caller's own executions go on
+        threads, actors = ray_data_threads(), set(map_actors())  # the caller's own executions go on
+        failed = True
         try:
             yield
+            failed = False
         finally:
-            stop_ray_data(before, force=True)
-            if (error := sys.exception()) is not None:
-                _give_actors_back(error)
+            stop_ray_data(threads, force=True)
+            if failed:
+                end_map_actors(actors)
         return
     target = _target(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -71,25 +69,6 @@ def connected(address: str | None, reporter: Reporter | None = None) -> Iterator
     finally:
         stop_ray_data()
         ray.shutdown()
-
-
-def _give_actors_back(error: BaseException) -> None:
-    """Clear the local variables that tracebacks keep: whoever keeps the error would keep actors and their CPUs too."""
-    found: set[BaseException] = set()
-    left: list[BaseException | None] = [error]
-    while left:
-        one = left.pop()
-        if one is None or one in found:
-            continue
-        found.add(one)
-        left += [one.__cause__, one.__context__]
-        for innermost, _ in traceback.walk_tb(one.__traceback__):
-            frame: FrameType | None = innermost
-            while frame is not None:  # also those of its thread that the traceback has not
-                with suppress(RuntimeError):  # it still runs
-                    frame.clear()
-                frame = frame.f_back
-    gc.collect()  # Ray Data's objects refer to one another
 
 
 def silence_ray_data(level: int) -> None:

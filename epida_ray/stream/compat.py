@@ -5,6 +5,7 @@ Each has a reason, and a test would notice if Ray changed it.
 
 from __future__ import annotations
 
+import gc
 import os
 import shlex
 import socket
@@ -20,6 +21,7 @@ from typing import Any
 import ray
 import ray.data
 from ray._private import ray_constants
+from ray.actor import ActorHandle
 
 ITEMS = "epida-items"
 """The name of a thread that waits for what Ray Data makes."""
@@ -80,6 +82,22 @@ def stop_ray_data(besides: Set[Any] = frozenset(), force: bool = False) -> None:
     deadline = time.monotonic() + STOP_LIMIT
     for thread in (*stopping, *running, *(t for t in threading.enumerate() if t.name == ITEMS)):
         thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def map_actors() -> dict[str, Any]:
+    """Return the actors of Ray Data's pools that this process holds a handle of, by their ids."""
+    handles = [one for one in gc.get_objects() if isinstance(one, ActorHandle)]
+    return {one._actor_id.hex(): one for one in handles if str(one).startswith("Actor(MapWorker(")}
+
+
+def end_map_actors(besides: Set[str]) -> None:
+    """End the actors of Ray Data's pools for good, `besides` some of others.
+
+    After an error Ray Data leaves it to Python to forget their handles, which may be kept with the error for ever.
+    """
+    for number, actor in map_actors().items():
+        if number not in besides:
+            ray.kill(actor)
 
 
 @contextmanager
