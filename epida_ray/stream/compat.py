@@ -86,7 +86,8 @@ def stop_ray_data(besides: Set[Any] = frozenset(), force: bool = False) -> None:
 
 def map_actors() -> dict[str, Any]:
     """Return the actors of Ray Data's pools that this process holds a handle of, by their ids."""
-    handles = [one for one in gc.get_objects() if isinstance(one, ActorHandle)]
+    # not isinstance: it asks weak proxies of objects that are gone, which raise
+    handles = [one for one in gc.get_objects() if issubclass(type(one), ActorHandle)]
     return {one._actor_id.hex(): one for one in handles if str(one).startswith("Actor(MapWorker(")}
 
 
