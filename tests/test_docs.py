@@ -104,6 +104,13 @@ def named_code() -> Iterator[tuple[str, str, str]]:
             yield from ((page.name, folder + file, "") for file in re.findall(r"`(\w+\.py)`", row))
 
 
+def test_every_module_is_named() -> None:
+    named = {path.removeprefix("epida_ray/") for _, path, _ in named_code()}
+    modules = {path.relative_to(ROOT / "epida_ray").as_posix() for path in (ROOT / "epida_ray").glob("*/*.py")}
+    missing = {path for path in modules - named if not path.endswith(("__init__.py", "__main__.py"))}
+    assert not missing, "docs/architecture.md lists every module"
+
+
 @pytest.mark.parametrize(("page", "path", "name"), sorted(set(named_code())))
 def test_code_that_the_documentation_names_exists(page: str, path: str, name: str) -> None:
     file = next((root / path for root in (ROOT, ROOT / "epida_ray") if (root / path).exists()), None)
