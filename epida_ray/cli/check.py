@@ -48,8 +48,7 @@ def command(
     """Find problems in labelled files before training.
 
     Reports duplicates, texts of TRAIN in TEST, texts with two labels, labels that are probably wrong, classes that are
-    too small, and damaged texts. For each problem, shows how many rows have it,
-    some of them, and what to do.
+    too small, and damaged texts. For each problem, shows how many rows have it, some of them, and what to do.
     """
     from epida_ray.data.storage import Storage
     from epida_ray.method.check import check, write

@@ -63,7 +63,7 @@ app = typer.Typer(
     cls=CommandsByGroup,
     help="Train better text classifiers from few labelled texts.\n\nepida generates several rewrites of every text, "
     "lets the classifier score them, and keeps the best to train on.",
-    epilog="\b\nFirst step, on a bundled corpus, in about a minute:\n  epida demo\n\n"
+    epilog="\b\nFirst step, on a bundled corpus, in a minute or two:\n  epida demo\n\n"
     "\b\nThen, with your own file that has the columns text and label:\n  epida train mine.csv --output run\n\n"
     "`epida COMMAND --help` explains a command.",
     pretty_exceptions_enable=False,

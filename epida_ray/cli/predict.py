@@ -32,7 +32,13 @@ def command(
     ] = None,
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", metavar="OUT", help="File to write, of the same format as FILE."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="OUT",
+            help="File to write, in the format of FILE. CSV, TSV and Excel count as one format, and so do Parquet and "
+            "Arrow.",
+        ),
     ] = None,
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Also give the probability of every class.")

@@ -243,8 +243,8 @@ class TrainRequest(MethodRequest):
         metavar="TRAIN", positional=True, affects_result=False,
     )  # fmt: skip
     generator: str = option(
-        "eda", "Generator that rewrites the texts; `epida list generators` shows them. With none, train on the "
-        "originals only; with an encoder, --classifier auto uses none unless you name one.",
+        "eda", "Generator that rewrites the texts; `epida list generators` shows them. none trains on the originals "
+        "only; it is the default when --classifier auto chooses an encoder.",
         group=METHOD, metavar="NAME",
     )  # fmt: skip
     classifier: str = option(
@@ -317,8 +317,8 @@ class TrainRequest(MethodRequest):
         None, "Learning rate of AdamW. Without it, the classifier's default.", group=TRAINING, metavar="RATE", gt=0
     )
     mixup: float | None = option(
-        None, "Learn from mixtures of two texts' vectors, with shares drawn from Beta(A, A); A may be 0.2. Without "
-        "it, learn from the texts as they are.", group=TRAINING, metavar="A", gt=0,
+        None, "Learn from mixtures of two texts' vectors, with shares drawn from Beta(A, A); a usual A is 0.2. "
+        "Without it, learn from the texts as they are.", group=TRAINING, metavar="A", gt=0,
     )  # fmt: skip
     mixup_layer: Literal["hidden", "input"] = option(
         "hidden", "What --mixup mixes: the vector of each text before the last layer (hidden), or the vectors of its "
@@ -413,8 +413,8 @@ class LabelRequest(RunRequest):
         affects_result=False,
     )  # fmt: skip
     for_review: int = option(
-        0, "Also write the N texts that are most useful to label by hand to DIR/review.csv: uncertain, and unlike one "
-        "another.", group=OUTPUT, metavar="N", ge=0, le=100_000,
+        0, "Also write to DIR/review.csv the N texts that are most useful to label by hand: uncertain ones that differ "
+        "from each other.", group=OUTPUT, metavar="N", ge=0, le=100_000,
     )  # fmt: skip
 
 
