@@ -1,4 +1,4 @@
-"""scikit-learn's face: `EpidaClassifier` and `Augmenter`. Only who asks for one of them needs scikit-learn."""
+"""Classes for scikit-learn: `EpidaClassifier` and `Augmenter`. Only these two need scikit-learn."""
 
 from __future__ import annotations
 

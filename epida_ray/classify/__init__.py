@@ -23,7 +23,7 @@ class Classifier(Protocol):
     labels: tuple[str, ...]
 
     def predict_proba(self, texts: Sequence[str]) -> np.ndarray:
-        """float32 [N, C]; rows sum to 1, in the order of `texts`."""
+        """Return float32 [N, C]; rows sum to 1, in the order of `texts`."""
         ...
 
 
@@ -34,13 +34,13 @@ class TrainableClassifier(Classifier, Protocol):
     """
 
     def state(self) -> dict[str, np.ndarray]:
-        """Everything that training changes; `load_state` of an equal classifier takes it."""
+        """Return everything that training changes; `load_state` of an equal classifier takes it."""
         ...
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None: ...
 
     def save(self, directory: str | Path) -> None:
-        """`config.json` and the weights, which `load` reads; byte-equal for equal weights."""
+        """Write `config.json` and the weights, which `load` reads; equal weights give equal bytes."""
         ...
 
 
@@ -49,7 +49,7 @@ class Defaults(NamedTuple):
 
     epochs: int
     steps: int
-    """Epochs over a large set end at the first that reaches so many steps."""
+    """Training on a large set ends with the first epoch that reaches this many steps."""
     batch_size: int
     learning_rate: float
     weight_decay: float
@@ -61,7 +61,7 @@ class Table(Protocol):
     def __len__(self) -> int: ...
 
     def batch(self, rows: np.ndarray) -> dict[str, torch.Tensor]:
-        """The module's arguments for these texts."""
+        """Return the module's arguments for these texts."""
         ...
 
 
@@ -76,7 +76,7 @@ class TorchClassifier(TrainableClassifier, Protocol):
     defaults: Defaults
 
     def module(self) -> torch.nn.Module:
-        """A network with the present weights; its state dict has the keys of `state()`."""
+        """Return a network with the present weights; its state dict has the keys of `state()`."""
         ...
 
     def table(self, texts: Sequence[str]) -> Table: ...
@@ -84,7 +84,7 @@ class TorchClassifier(TrainableClassifier, Protocol):
     def parameter_groups(
         self, module: torch.nn.Module, learning_rate: float, weight_decay: float
     ) -> list[dict[str, Any]]:
-        """The optimiser's groups: which parameters learn, and how fast."""
+        """Return the optimiser's groups: which parameters learn, and how fast."""
         ...
 
 
@@ -136,9 +136,9 @@ CLASSIFIERS = Registry(
 
 
 def create(name: str, labels: Sequence[str] | None = None, *, seed: int = 0, **arguments: Any) -> Any:
-    """A classifier by name: `cnn`, `transformer:NAME_OR_DIRECTORY`, `MODULE:CLASS` or `MODULE:FUNCTION` of your own.
+    """Create a classifier by name: `cnn`, `transformer:NAME_OR_DIRECTORY`, your `MODULE:CLASS` or `MODULE:FUNCTION`.
 
-    A function of your own takes texts and returns probabilities; it can score but not learn.
+    Your own function takes texts and returns probabilities; it can score but not learn.
     """
     from epida_ray.classify.loading import create as create_by_name
 
@@ -146,7 +146,7 @@ def create(name: str, labels: Sequence[str] | None = None, *, seed: int = 0, **a
 
 
 def load(directory: str | Path, labels: Sequence[str] | None = None, *, trust: Sequence[str] = ()) -> Any:
-    """The classifier that was saved in `directory`, or a RequestError that says what is wrong with it.
+    """Load the classifier that was saved in `directory`; raise RequestError if something is wrong with it.
 
     With `labels`, a model of another label set is refused. A directory may name code that is neither this package's
     nor an installed plug-in's: MODULE:CLASS, or types in a skops file. It is refused unless `trust` has the name too.

@@ -60,11 +60,11 @@ class BiLSTM:
         return self._probabilities.run(texts, len(self.labels))
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """float32 [N, 2 x hidden]: the attended states that the linear layer reads."""
+        """Return float32 [N, 2 x hidden]: the attended states that the linear layer reads."""
         return self._hidden.run(texts, 2 * self.hidden)
 
     def _tokenize(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Rows of word vectors: the lookup is part of what runs ahead of the forward pass."""
+        """Return rows of word vectors: looking them up is part of the work done ahead of the forward pass."""
         words, offsets = self._vocabulary.encode(texts)
         used, local = np.unique(words, return_inverse=True)
         names = self._vocabulary.words

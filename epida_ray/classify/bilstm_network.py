@@ -22,7 +22,7 @@ class Network(nn.Module):
         return logits
 
     def features(self, words: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        """The states, averaged with weights softmax(query . tanh(attention(state)))."""
+        """Return the states, averaged with weights softmax(query . tanh(attention(state)))."""
         packed = nn.utils.rnn.pack_padded_sequence(words, lengths.cpu(), batch_first=True, enforce_sorted=False)
         states, _ = nn.utils.rnn.pad_packed_sequence(
             self.lstm(packed)[0], batch_first=True, total_length=words.shape[1]

@@ -18,7 +18,7 @@ class Calibration(NamedTuple):
 
 
 def expected_calibration_error(p: np.ndarray, y: np.ndarray, bins: int = 15) -> float:
-    """Σ over bins of confidence of (share of rows) · |accuracy - mean confidence| (Guo et al., 2017)."""
+    """Return Σ over bins of confidence of (share of rows) · |accuracy - mean confidence| (Guo et al., 2017)."""
     confidence = p.max(axis=1).astype(np.float64)
     right = p.argmax(axis=1) == y
     at = np.minimum((confidence * bins).astype(np.int64), bins - 1)
@@ -27,14 +27,14 @@ def expected_calibration_error(p: np.ndarray, y: np.ndarray, bins: int = 15) -> 
 
 
 def tempered(p: np.ndarray, temperature: float) -> np.ndarray:
-    """softmax(log p / temperature)."""
+    """Return softmax(log p / temperature)."""
     log_p = np.log(np.maximum(p.astype(np.float64), 1e-30)) / temperature
     q = np.exp(log_p - log_p.max(axis=1, keepdims=True))
     return q / q.sum(axis=1, keepdims=True)
 
 
 def best_temperature(p: np.ndarray, y: np.ndarray) -> float:
-    """The temperature in [0.05, 20] of the least negative log-likelihood, by golden section on its logarithm."""
+    """Return the temperature in [0.05, 20] of the least negative log-likelihood, by golden section on its logarithm."""
     rows = np.arange(len(y))
 
     def loss(log_t: float) -> float:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from epida_ray.classify.cnn_network import Network
 
 CACHE_BYTES = 384 << 20
-"""What a scorer may keep of words it has met: about 100,000 of them with 50-dimensional vectors."""
+"""What a scorer may keep of the words it has seen: about 100,000 of them with 50-dimensional vectors."""
 
 SLICE = 1024
 """Texts that are scored together: their features stay in a core's cache."""
@@ -76,7 +76,7 @@ class CNN:
     # Scoring
 
     def predict_proba(self, texts: Sequence[str]) -> np.ndarray:
-        """float32 [N, C]. A text's probabilities are the same bits in any batch."""
+        """Return float32 [N, C]. A text's probabilities have the same bits in any batch."""
         probabilities = np.empty((len(texts), len(self.labels)), np.float32)
         for start in range(0, len(texts), SLICE):
             rows = slice(start, start + SLICE)
@@ -90,7 +90,7 @@ class CNN:
         return probabilities
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """float32 [N, filters x channels]: the pooled features that the linear layer reads."""
+        """Return float32 [N, filters x channels]: the pooled features that the linear layer reads."""
         words, offsets = self.encode(texts)
         if not self._fresh.all():
             used = np.zeros(len(self._fresh), np.bool_)
@@ -104,11 +104,11 @@ class CNN:
 
     @property
     def word_vectors(self) -> np.ndarray:
-        """float32 [V, D]: the vectors of the word ids that `encode` gave out last."""
+        """Return float32 [V, D]: the vectors of the word ids that `encode` returned last."""
         return self._rows
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Word ids of all texts and the offsets of each; `word_vectors` has a row for every id."""
+        """Return the word ids of all texts and the offsets of each; `word_vectors` has a row for every id."""
         encoded = self._vocabulary.encode(texts)
         words = self._vocabulary.words
         if self._generation != self._vocabulary.generation:
@@ -131,7 +131,7 @@ class CNN:
     # Weights
 
     def state(self) -> dict[str, np.ndarray]:
-        """All that training changes, as float32 arrays, and the temperature."""
+        """Return all that training changes, as float32 arrays, and the temperature."""
         state = {key: value.copy() for key, value in self._state.items()}
         return state | {"temperature": np.array(self.temperature, np.float32)}
 
@@ -202,7 +202,7 @@ class CNN:
         return [{"params": list(module.parameters()), "lr": learning_rate, "weight_decay": weight_decay}]
 
     def module(self) -> Network:
-        """The same network in torch, with these weights."""
+        """Return the same network in torch, with these weights."""
         from epida_ray.classify.cnn_network import Network
 
         network = Network(self.vectors.dimension, self.filters, self.channels, self.dropout, len(self.labels))
@@ -218,7 +218,7 @@ class CNN:
         return mixed(**inputs, share=share, partner=partner)
 
     def table(self, texts: Sequence[str]) -> WordTable:
-        """Texts made ready for `module`, once for many epochs."""
+        """Return texts made ready for `module`, once for many epochs."""
         words, offsets = self.encode(texts)
         return WordTable(words, offsets, self._rows)
 
@@ -236,7 +236,7 @@ class WordTable:
         return len(self.offsets) - 1
 
     def batch(self, rows: np.ndarray) -> dict[str, torch.Tensor]:
-        """The module's arguments for these texts."""
+        """Return the module's arguments for these texts."""
         import torch
 
         start, lengths = self.offsets[rows], self.offsets[rows + 1] - self.offsets[rows]

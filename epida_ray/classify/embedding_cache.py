@@ -36,7 +36,7 @@ def key_of(text: str) -> bytes:
 
 
 class EmbeddingCache:
-    """Vectors of `width` float32 by the hash of a text. Without a `path`, in memory only."""
+    """Keeps vectors of `width` float32 by the hash of a text; without a `path`, in memory only."""
 
     def __init__(self, width: int, path: Path | None = None) -> None:
         self.width, self.path = width, path

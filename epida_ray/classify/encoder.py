@@ -135,7 +135,7 @@ class Encoder:
     def fit(
         self, texts: Sequence[str], y: np.ndarray, weights: np.ndarray, seed: int, mixup: float | None = None
     ) -> None:
-        """Tune the encoder if that is due, then find the head's optimum, whatever the head was before.
+        """Tune the encoder if that is due, then find the head's optimum; it does not depend on the earlier head.
 
         With `mixup`, the A of Beta(A, A), the head learns from mixtures of embeddings.
         """

@@ -37,7 +37,7 @@ class Engine:
         """Tokens of a batch; less than at first when memory ran out."""
 
     def run(self, texts: Sequence[str], width: int) -> np.ndarray:
-        """float32 [N, width]: the rows that `forward` gives for these texts."""
+        """Return float32 [N, width]: the rows that `forward` gives for these texts."""
         place: dict[str, int] = {}
         order = np.fromiter((place.setdefault(text, len(place)) for text in texts), np.int64, len(texts))
         distinct = np.empty((len(place), width), np.float32)
@@ -49,7 +49,7 @@ class Engine:
         return distinct[order]
 
     def _tokenized(self, texts: list[str]) -> Iterator[Sequence[Any]]:
-        """One slice ahead of the forward pass."""
+        """Yield tokenised slices, one ahead of the forward pass."""
         slices = [texts[i : i + SLICE] for i in range(0, len(texts), SLICE)]
         if len(slices) < 2:
             yield from map(self.tokenize, slices)
@@ -92,7 +92,7 @@ def _out_of_memory(error: RuntimeError) -> bool:
 
 
 def pick_device(device: str) -> torch.device:
-    """`auto` is the GPU that this process was given, else the CPU."""
+    """Return the device; `auto` is the GPU that this process was given, else the CPU."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(device)

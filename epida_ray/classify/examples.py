@@ -110,7 +110,7 @@ def make_examples(
 
 
 def _with_pool(examples: Examples, originals: int, pool: PoolTexts) -> Examples:
-    """Deal the unlabelled texts to the groups, in turn, so that every step sees its share of them."""
+    """Deal the unlabelled texts to the groups, in turn, so that every step has its share of them."""
     total = float(pool.weights.sum())
     if not len(pool.texts) or total <= 0:
         return examples

@@ -14,7 +14,7 @@ from numba import njit
 
 @njit(cache=True, nogil=True)
 def expand(chunks, counts, chunk_start, chunk_words, limit, words, offsets):  # type: ignore[no-untyped-def]
-    """Word ids of each text from the ids of its white-space chunks; returns how many words were written."""
+    """Write the word ids of each text, from the ids of its white-space chunks; return how many were written."""
     n, at = 0, 0
     offsets[0] = 0
     for i in range(counts.size):
@@ -31,7 +31,7 @@ def expand(chunks, counts, chunk_start, chunk_words, limit, words, offsets):  # 
 
 @njit(cache=True, nogil=True)
 def project(rows, vectors, filters, projected):  # type: ignore[no-untyped-def]
-    """projected[r] = vectors[r] @ filters for the words in `rows`."""
+    """Compute projected[r] = vectors[r] @ filters for the words in `rows`."""
     dimension, width = filters.shape
     for i in range(rows.size):
         r = rows[i]
@@ -48,7 +48,7 @@ def project(rows, vectors, filters, projected):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def pool(words, offsets, projected, widths, channels, bias, features):  # type: ignore[no-untyped-def]
-    """features = relu(bias + max over windows of the window's sum); row 0 of `projected` is the padding word.
+    """Compute features = relu(bias + max over windows of the window's sum); row 0 of `projected` is the padding word.
 
     The running maximum goes to and fro between two buffers, and indices are unsigned: both let LLVM use vectors. The
     usual widths are written out, so that a window's sum stays in registers: scoring takes a quarter longer otherwise.
@@ -106,7 +106,7 @@ def pool(words, offsets, projected, widths, channels, bias, features):  # type: 
 
 @njit(cache=True, nogil=True)
 def classify(features, weight, bias, temperature, probabilities):  # type: ignore[no-untyped-def]
-    """softmax((features @ weight + bias) / temperature); weight [features, classes], at least 8 columns wide."""
+    """Compute softmax((features @ weight + bias) / temperature); weight [features, classes], 8 or more columns wide."""
     u = np.uint64
     columns = u(weight.shape[1])
     flat = weight.reshape(-1)
@@ -153,7 +153,7 @@ def classify(features, weight, bias, temperature, probabilities):  # type: ignor
 
 @njit(cache=True, nogil=True)
 def pool_where(words, offsets, projected, widths, channels, bias, features, where):  # type: ignore[no-untyped-def]
-    """`pool` without the relu, and in `where` the window that each maximum came from (the first of equals)."""
+    """Do `pool` without the relu, and write into `where` the window of each maximum (the first of equals)."""
     longest = widths.max()
     table = projected.reshape(-1)
     row = np.uint64(projected.shape[1])
@@ -196,7 +196,7 @@ def pool_where(words, offsets, projected, widths, channels, bias, features, wher
 
 @njit(cache=True, nogil=True)
 def pool_gradient(words, offsets, vectors, widths, channels, where, upstream, gradient):  # type: ignore[no-untyped-def]
-    """Adds to `gradient` [sum of widths x channels, dimension], rows ordered by (width, channel, position).
+    """Add to `gradient` [sum of widths x channels, dimension], rows ordered by (width, channel, position).
 
     Only the window that won the maximum passes a gradient on, so this costs a fraction of a dense convolution's.
     """
@@ -224,7 +224,7 @@ def pool_gradient(words, offsets, vectors, widths, channels, where, upstream, gr
 
 @njit(cache=True, nogil=True)
 def linear(columns, offsets, idf, weight, bias, temperature, probabilities):  # type: ignore[no-untyped-def]
-    """softmax((x @ weight + bias) / temperature) where x is a text's idf-weighted columns, scaled to length one."""
+    """Compute softmax((x @ weight + bias) / temperature); x is a text's idf-weighted columns, scaled to length one."""
     classes = bias.size
     logits = np.empty(classes, np.float32)
     for i in range(offsets.size - 1):
@@ -252,7 +252,7 @@ def linear(columns, offsets, idf, weight, bias, temperature, probabilities):  # 
 
 @njit(cache=True, nogil=True)
 def gather_rows(into, of, values, table, out):  # type: ignore[no-untyped-def]
-    """out[into[k]] += values[k] * table[of[k]] for every k in turn: a sparse matrix times a dense one."""
+    """Compute out[into[k]] += values[k] * table[of[k]] for every k in turn: a sparse matrix times a dense one."""
     for k in range(into.size):
         a, b, v = into[k], of[k], values[k]
         for c in range(table.shape[1]):

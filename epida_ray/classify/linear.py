@@ -57,7 +57,7 @@ class Linear:
     # Features
 
     def _features(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Hashes of all n-grams of all texts, text by text, and the offsets of each text."""
+        """Return the hashes of all n-grams of all texts, text by text, and the offsets of each text."""
         words, offsets = self._vocabulary.encode(texts)
         if self._generation != self._vocabulary.generation:
             self._generation, self._grams = self._vocabulary.generation, [np.empty(0, np.uint64)]
@@ -82,7 +82,7 @@ class Linear:
         return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
 
     def _columns(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Column numbers (-1 for an n-gram that was not in the training set) and offsets."""
+        """Return column numbers (-1 for an n-gram that was not in the training set) and offsets."""
         grams, offsets = self._features(texts)
         if not len(self._hashes):
             return np.full(len(grams), -1, np.int64), offsets
@@ -92,7 +92,7 @@ class Linear:
     # Scoring
 
     def predict_proba(self, texts: Sequence[str]) -> np.ndarray:
-        """float32 [N, C]. A text's probabilities are the same bits in any batch."""
+        """Return float32 [N, C]. A text's probabilities have the same bits in any batch."""
         columns, offsets = self._columns(texts)
         out = np.empty((len(texts), len(self.labels)), np.float32)
         kernels.linear(columns, offsets, self._idf, self._weight, self._bias, np.float32(self.temperature), out)
@@ -101,7 +101,7 @@ class Linear:
     # Training
 
     def fit(self, texts: Sequence[str], y: np.ndarray, weights: np.ndarray, seed: int) -> None:
-        """The optimum of a convex problem: it does not depend on earlier weights or on the seed."""
+        """Find the optimum of a convex problem: it does not depend on earlier weights or on the seed."""
         grams, offsets = self._features(texts)
         present = grams != 0
         rows = np.repeat(np.arange(len(texts)), np.diff(offsets))[present]
@@ -159,7 +159,7 @@ class Linear:
 
 
 def _mix(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """A hash of two hashes, in this order."""
+    """Return a hash of two hashes, in this order."""
     x = (a ^ (b >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15) + b
     x ^= x >> np.uint64(32)
     return x * np.uint64(0xD6E8FEB86659FD93)
@@ -168,7 +168,7 @@ def _mix(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def _optimum(
     rows: np.ndarray, columns: np.ndarray, idf: np.ndarray, targets: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Multinomial logistic regression by L-BFGS in double precision: weights [columns, classes] and bias."""
+    """Fit multinomial logistic regression by L-BFGS in double precision; return weights [columns, classes] and bias."""
     import torch
 
     from epida_ray.classify.threads import torch_threads

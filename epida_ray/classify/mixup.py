@@ -22,7 +22,7 @@ Inputs = dict[str, torch.Tensor]
 Layer = Literal["hidden", "input"]
 """What is mixed: the vector below the logits, or the vectors of words or tokens."""
 COPIES = 4
-"""Mixtures of each row that a head in one piece is fitted on."""
+"""Mixtures of each row that a head is fitted on, if it is fitted in one go."""
 
 
 class Mixer:

@@ -21,7 +21,7 @@ PICKLES = {".bin", ".pt", ".pth", ".pkl", ".ckpt"}
 
 
 def write(directory: Path, state: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> None:
-    """The configuration is written last: a directory without one is not a model."""
+    """Write the configuration last: a directory without one is not a model."""
     from safetensors.numpy import save
 
     directory.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ def checked_labels(labels: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def checked_state(state: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
-    """Copies of the arrays as float32, or a RequestError that names what does not fit."""
+    """Return copies of the arrays as float32; raise a RequestError that names what does not fit."""
     if state.keys() != shapes.keys():
         different = ", ".join(sorted(state.keys() ^ shapes.keys()))
         raise RequestError(f"these weights are of another model: {different}")

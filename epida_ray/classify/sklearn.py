@@ -104,7 +104,7 @@ class SklearnClassifier:
         return {}
 
     def state(self) -> dict[str, np.ndarray]:
-        """The pipeline as one array of skops bytes."""
+        """Return the pipeline as one array of skops bytes."""
         return {
             "skops": np.frombuffer(dump(self.pipeline), np.uint8).copy(),
             "temperature": np.array(self.temperature, np.float32),
@@ -138,7 +138,7 @@ class SklearnClassifier:
 
 
 def dump(pipeline: Any) -> bytes:
-    """skops bytes that are equal for equal pipelines: no addresses of objects, no times."""
+    """Return skops bytes, the same for equal pipelines: no addresses of objects, no times."""
     from skops.io import dumps
 
     with zipfile.ZipFile(io.BytesIO(dumps(pipeline))) as archive:
@@ -155,7 +155,7 @@ def dump(pipeline: Any) -> bytes:
 
 
 def _renumber(node: Any, numbers: dict[int, int], files: dict[str, str]) -> None:
-    """Object ids become 0, 1, 2 … in the order they are met, and files are named likewise."""
+    """Replace object ids by 0, 1, 2 … in the order they are met, and name files likewise."""
     if isinstance(node, dict):
         if isinstance(node.get("__id__"), int):
             node["__id__"] = numbers.setdefault(node["__id__"], len(numbers))

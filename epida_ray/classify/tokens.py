@@ -23,7 +23,7 @@ _WORD = re.compile(
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words; punctuation marks stand alone and English contractions come apart as in GloVe (`do n't`)."""
+    """Return lower-case words; punctuation marks stand alone, English contractions are split as in GloVe (`do n't`)."""
     return _WORD.findall(text.lower().replace("\u2019", "'"))
 
 
@@ -62,7 +62,7 @@ class Vocabulary:
         return len(self._chunk_start) - 2
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Word ids (int32) of all texts one after the other, and where each text begins and ends (int64 [N + 1])."""
+        """Return the word ids (int32) of all texts in a row, and where each text begins and ends (int64 [N + 1])."""
         if len(self.words) > self.capacity or self._characters > 64 * self.capacity:
             self._forget()
         short = 2 * self.max_words

@@ -1,7 +1,7 @@
 """Training with torch, in process or inside a distributed worker.
 
-Nothing is random but by (seed, epoch, step): the order of the data and dropout are functions of these three, so a
-trainer's whole state is its weights, its optimiser and two counters, and a run that goes on from them ends in the
+Randomness depends only on (seed, epoch, step): the order of the data and dropout are functions of these three. So a
+trainer's whole state is its weights, its optimiser and two counters, and a run that continues from them ends in the
 same bits. The global random state is left as it was.
 """
 
@@ -50,7 +50,7 @@ class TrainingOptions(BaseModel):
     threads: int = Field(default=1, ge=1, description="CPU threads; another number changes the last bits.")
 
     def resolved(self, classifier: TorchClassifier) -> TrainingOptions:
-        """With the classifier's defaults in place of None."""
+        """Return the options with the classifier's defaults in place of None."""
         own = {k: v for k, v in classifier.defaults._asdict().items() if getattr(self, k, 0) is None}
         return self.model_copy(update=own)
 
@@ -142,7 +142,7 @@ class Trainer:
         self.step = 0
 
     def train_epoch(self, groups: Groups) -> EpochLoss:
-        """One pass over all groups; the losses are means over them."""
+        """Train on all groups once; return the mean losses over them."""
         size = self.options.batch_size
         assert size is not None
         order = np.random.default_rng([self.options.seed, self.epoch, 1]).permutation(len(groups))
@@ -162,7 +162,7 @@ class Trainer:
 
     def _train_step(self, groups: Groups, batch: np.ndarray) -> np.ndarray:
         mine = batch[self.rank :: self.world]
-        idle = len(mine) == 0  # with fewer groups than ranks: go through the motions, with no weight
+        idle = len(mine) == 0  # fewer groups than ranks: take part in the step with a weight of 0
         chosen = batch[:1] if idle else mine
         starts, ends = groups.offsets[chosen], groups.offsets[chosen + 1]
         rows = np.concatenate([np.arange(a, b) for a, b in zip(starts, ends, strict=True)])
@@ -215,11 +215,11 @@ class Trainer:
         return max(0.0, (self.total_steps - self.step) / max(1, self.total_steps - warm))
 
     def weights(self) -> dict[str, np.ndarray]:
-        """The network's weights, for `load_state` of a classifier."""
+        """Return the network's weights, for `load_state` of a classifier."""
         return _arrays(self.module)
 
     def state(self) -> dict[str, np.ndarray]:
-        """All that the rest of the training depends on, as arrays: weights, optimiser, counters."""
+        """Return all that the rest of the training depends on, as arrays: weights, optimiser, counters."""
         state = {f"weights/{key}": value for key, value in _arrays(self._network).items()}
         for name, parameter in self._trained():
             for key, value in self.optimizer.state.get(parameter, {}).items():
@@ -256,7 +256,7 @@ def _arrays(module: nn.Module) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class DevScore:
-    """How good the weights are on the dev split; the better of two is the larger in macro-F1, then the less in loss."""
+    """How good the weights are on the dev split; the better of two has the larger macro-F1, then the smaller loss."""
 
     macro_f1: float
     accuracy: float
@@ -274,7 +274,7 @@ def dev_score(classifier: Any, texts: Sequence[str], y: np.ndarray) -> DevScore:
 
 @contextmanager
 def _seeded(seed: int, epoch: int, step: int, rank: int, device: torch.device):  # type: ignore[no-untyped-def]
-    """Torch's generators set by these numbers, and put back afterwards."""
+    """Seed torch's generators with these numbers, and restore them afterwards."""
     number = int(np.random.SeedSequence([seed, epoch, step, rank]).generate_state(1, np.uint64)[0] >> np.uint64(1))
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):

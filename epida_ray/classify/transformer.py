@@ -31,11 +31,11 @@ TOKEN_BUDGET = {"cpu": 2048, "cuda": 65536}
 class Transformer:
     """`model` is a hub name or a directory. When its label set is another, a new classification head is made.
 
-    `freeze` trains the head alone; `layer_decay` < 1 lets each layer below the top learn that much slower; `precision`
-    on a GPU is `auto` (bf16 where there is hardware for it, else fp16), `fp16`, `bf16` or `fp32`, and on a CPU `int8`
-    quantises the linear layers for scoring. `max_length` is in tokens; longer texts are cut. `pooling` is `cls` (the
-    head sees what the network's kind shows it, mostly the first token) or `mean` (the mean over all tokens); by default
-    it is `mean` for a checkpoint of sentence-transformers that was trained so, else `cls`.
+    `freeze` trains the head alone; with `layer_decay` < 1, each layer learns at this fraction of the rate of the layer
+    above it; `precision` on a GPU is `auto` (bf16 where there is hardware for it, else fp16), `fp16`, `bf16` or `fp32`,
+    and on a CPU `int8` quantises the linear layers for scoring. `max_length` is in tokens; longer texts are cut.
+    `pooling` is `cls` (the head sees what this kind of network gives it, mostly the first token) or `mean` (the mean
+    over all tokens); by default it is `mean` for a checkpoint of sentence-transformers that was trained so, else `cls`.
     """
 
     name = "transformer"
@@ -100,7 +100,7 @@ class Transformer:
         return self._probabilities.run(texts, len(self.labels))
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """float32 [N, hidden size]: the last layer's states, averaged over each text's tokens."""
+        """Return float32 [N, hidden size]: the last layer's states, averaged over each text's tokens."""
         return self._hidden.run(texts, self.model.config.hidden_size)
 
     def graph(self) -> nn.Module:
@@ -266,7 +266,7 @@ def minilm(labels: Sequence[str], **options: Any) -> Transformer:
 
 
 def _layer(name: str) -> int:
-    """1, 2, … for the layers of an encoder, 0 for what lies below them (embeddings)."""
+    """Return 1, 2, … for the layers of an encoder, 0 for what lies below them (embeddings)."""
     found = re.search(r"\.(?:layers?|h|blocks?)\.(\d+)\.", name)
     return int(found.group(1)) + 1 if found else 0
 

@@ -11,7 +11,7 @@ from epida_ray.classify.mixup import last_linear
 
 
 class TwoHeads(nn.Module):
-    """A network in training with a second head for rewrites. Whoever predicts uses the network alone."""
+    """A network in training with a second head for rewrites. Predictions use the network without it."""
 
     def __init__(self, network: nn.Module, classes: int) -> None:
         super().__init__()

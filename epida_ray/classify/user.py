@@ -18,7 +18,7 @@ INNER = "own"
 
 
 class UserClassifier:
-    """Checks what a classifier of somebody else's answers, and keeps what is needed to make it again.
+    """Checks the answers of a user's classifier, and keeps what is needed to create it again.
 
     A class is made with `labels` (if it takes them) and the given arguments. A class with `save(directory)` and a class
     method `load(directory)` keeps its own files in the saved model; any other is made anew from the same arguments. One

@@ -14,7 +14,7 @@ from epida_ray.core.errors import RequestError
 
 
 def read(path: Path) -> WordVectors:
-    """The format is told by the file: `.npy` by name, binary by `.bin`, else text, with or without a header line."""
+    """Read a file of any format: `.npy` and `.bin` (binary) by their names, else text, with or without a header."""
     if not path.is_file():
         raise RequestError(f"there are no word vectors {str(path)!r}: give auto, glove, hashed, hashed:SIZE or a file")
     stat = path.stat()

@@ -1,6 +1,6 @@
 """Word vectors: GloVe from its package, hashed ones that need nothing, or a file of the user's.
 
-Every word has a vector. One that a source does not know gets a hashed vector of the source's spread, so that two
+Every word has a vector. A word that a source does not know gets a hashed vector of the source's spread, so that two
 unknown words stay apart.
 """
 
@@ -24,7 +24,7 @@ GLOVE_INDEX_SHA256 = "02fd68e35358e9c8f75300bf0aec89c92de00bb446f1298c0e5de65f5f
 
 
 def hashed_vectors(words: Sequence[str], dimension: int, spread: float) -> np.ndarray:
-    """Uniform vectors drawn from a hash of the word alone: the same on every machine and in every version."""
+    """Draw uniform vectors from a hash of the word alone: the same on every machine and in every version."""
     bits = b"".join(shake_128(w.encode("utf-8", "surrogatepass")).digest(4 * dimension) for w in words)
     uniform = np.frombuffer(bits, dtype="<u4").astype(np.float64) / 2.0**31 - 1.0
     return (uniform * (spread * 3**0.5)).astype(np.float32).reshape(len(words), dimension)
@@ -54,7 +54,7 @@ class WordVectors:
         return self._description
 
     def rows(self, words: Sequence[str]) -> np.ndarray:
-        """float32 [len(words), dimension]."""
+        """Return float32 [len(words), dimension]."""
         found = [self.index.get(w, -1) for w in words]
         rows = np.empty((len(words), self.dimension), np.float32)
         known = [i for i, r in enumerate(found) if r >= 0]
@@ -67,9 +67,10 @@ class WordVectors:
 
 
 def resolve(source: str | WordVectors = "auto") -> WordVectors:
-    """`auto` (GloVe when its package is installed, else hashed), `glove`, `hashed`, `hashed:DIMENSION`, or a file.
+    """Return vectors by name: `auto`, `glove`, `hashed`, `hashed:DIMENSION`, or a file.
 
-    A file is GloVe text, word2vec text or binary, or an `.npy` table with its words in `.vocab` or `.txt` beside it.
+    `auto` is GloVe if its package is installed, else hashed. A file is GloVe text, word2vec text or binary, or an
+    `.npy` table with its words in `.vocab` or `.txt` beside it.
     """
     if isinstance(source, WordVectors):
         return source
@@ -88,7 +89,7 @@ def resolve(source: str | WordVectors = "auto") -> WordVectors:
 
 
 def find(spec: Mapping[str, Any]) -> WordVectors:
-    """The vectors that a saved model was trained on, or a RequestError that says which are missing."""
+    """Return the vectors that a saved model was trained on; raise RequestError if they are missing."""
     source = spec.get("source")
     if source == "hashed":
         vectors = hashed(int(spec["dimension"]))

@@ -1,4 +1,4 @@
-"""The program `epida`: its commands, and what becomes of their errors.
+"""The program `epida`: its commands, and how their errors are shown.
 
 Each command is a module with a function `command` and an EXAMPLE for the end of its help. The modules import Ray, torch
 and the rest of the package only when a command runs, so that `epida --help` is quick.

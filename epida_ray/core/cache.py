@@ -1,4 +1,4 @@
-"""Where files are kept that can be made again."""
+"""Find the directory for files that can be made again."""
 
 from __future__ import annotations
 

@@ -9,13 +9,13 @@ import numpy as np
 
 
 def confusion(classes: int, y_true: np.ndarray, y_pred: np.ndarray) -> np.ndarray:
-    """int64 [C, C]: rows are the true classes, columns the predicted ones."""
+    """Return int64 [C, C]: rows are the true classes, columns the predicted ones."""
     pairs = np.asarray(y_true, np.int64) * classes + np.asarray(y_pred, np.int64)
     return np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
 
 
 def scores(labels: Sequence[str], y_true: np.ndarray, y_pred: np.ndarray) -> dict[str, Any]:
-    """accuracy, macro_f1 and per_class (precision, recall, f1, support) from class numbers.
+    """Return accuracy, macro_f1 and per_class (precision, recall, f1, support) from class numbers.
 
     macro_f1 is the mean over the classes that occur in the truth or in the predictions; a ratio without cases is 0.
     """

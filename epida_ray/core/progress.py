@@ -27,7 +27,7 @@ def printable(text: str, limit: int = 80) -> str:
 
 
 def in_notebook() -> bool:
-    """Whether the code runs in a Jupyter notebook."""
+    """Return whether the code runs in a Jupyter notebook."""
     return Console().is_jupyter
 
 
@@ -39,7 +39,7 @@ def plain_console(**options: Any) -> Console:
 class Reporter:
     """Messages and progress on standard error, so that standard output stays free for results.
 
-    A notebook shows standard error in red, as if it were a failure, so that there they go to standard output.
+    In a notebook they go to standard output, because a notebook shows standard error in red, as if it were a failure.
     """
 
     def __init__(self, quiet: bool = False) -> None:
@@ -62,7 +62,7 @@ def best_round(number: int, score: float) -> str:
 
 
 class Pace:
-    """How fast units get done, measured over the latest ones only.
+    """How fast units are done, measured over the latest ones only.
 
     The time before the first unit is start-up, not work: counting it would make the first estimates far too high.
     """

@@ -1,4 +1,4 @@
-"""transformers without its remarks and progress bars."""
+"""Load models with transformers without its messages and progress bars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long work says that it goes on, and whoever waits for it listens: a wait is over when nobody makes a step."""
+"""Report the steps of long work to whoever waits for it; a wait is over when nobody makes a step for too long."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from epida_ray.data.retry import one_line, with_retries
 from epida_ray.data.storage import refusal
 
 _VERSION = 2
-"""To be raised when a conversion gives another result than before."""
+"""Raise this when a conversion gives another result than before."""
 _CHUNK = 1 << 20
 NATIVE = {"json": "jsonl", "xlsx": "csv", "arrow": "parquet"}
 """What each whole-file format is converted to."""

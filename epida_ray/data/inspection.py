@@ -81,7 +81,7 @@ class InputFile(BaseModel):
 
 
 class Inspected(NamedTuple):
-    """A file, the type of its labels, and what is not as usual about it."""
+    """A file, the type of its labels, and what is unusual about it."""
 
     file: InputFile
     label_type: str = "string"

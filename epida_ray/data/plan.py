@@ -22,7 +22,7 @@ from epida_ray.data.scan import STEP
 __all__ = ["EMPTY", "Columns", "InputFile", "Plan", "Shard", "plan_inputs"]
 
 _MOST_SKIPPED = 20
-"""Files that are not read and named; the others are counted."""
+"""How many of the skipped files are named; the others are counted."""
 
 
 SHARD_BYTES = 256 << 20
@@ -52,7 +52,7 @@ class Plan(BaseModel):
     skipped: tuple[str, ...] = ()
     """Files that were found but are not read, each with the reason."""
     notes: tuple[str, ...] = ()
-    """What was detected and is not as usual, a line each: delimiters, encodings, sheets."""
+    """What was detected and is unusual, a line each: delimiters, encodings, sheets."""
 
     @property
     def rows(self) -> int:

@@ -30,12 +30,12 @@ MAX_CHARACTERS = 100_000
 
 _MAX_CHECKED_IDS = 20_000_000
 _JSON_BLANKS = " \t\r"
-"""A line of nothing else is no record, here as in `record_ends`."""
+"""A line of only these characters is not a record, here as in `record_ends`."""
 
 
 Source: TypeAlias = pa.Table | list[list[str]] | list[dict[str, Any] | str]
 """Rows as they are in a file, with all of their columns: a table of Parquet and Arrow, the fields of CSV and Excel, the
-objects of JSON; what should be an object and is none, as the text of its line."""
+objects of JSON. A line of JSON that is not an object is its text."""
 
 
 class _Values(NamedTuple):

@@ -9,7 +9,7 @@ FIELD_START, PLAIN, QUOTED, QUOTE_IN_QUOTED = range(4)
 
 @numba.njit(cache=True)
 def record_ends(data, state, content, delimiter, quotes, ends):  # type: ignore[no-untyped-def]
-    """Where records end; `state` and `content` carry over from chunk to chunk.
+    """Find where records end; `state` and `content` carry over from chunk to chunk.
 
     With `quotes` by the csv module's rules, for which a lone carriage return ends a record too; without them a record
     is a line with more than blanks in it.

@@ -31,7 +31,7 @@ _SECRET = re.compile(
 """Names of URL options whose values nobody should read in a manifest."""
 
 _NO_USERS = {"http", "https", "s3", "s3a", "gs", "gcs"}
-"""Where the name of a user alone is a token or a key."""
+"""Schemes in whose URLs a user name alone is a token or a key."""
 
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory"}
 """fsspec's filesystems where a file appears when its upload is complete."""
@@ -126,9 +126,9 @@ def _is_final(error: Exception) -> bool:
 class Storage:
     """Files under one root. Names are relative and use forward slashes.
 
-    What fails for a moment is tried again; what fails on and on is a TransientError.
+    A failed operation is tried again; if it fails again and again, that is a TransientError.
 
-    A `guard` is called before each file appears or goes, and may raise: a run checks there that it still owns its
+    A `guard` is called before a file appears or is removed, and may raise: a run checks there that it still owns its
     directory. It travels with the storage to other processes.
     """
 

@@ -1,4 +1,4 @@
-"""When two trials must give the same numbers: what the key of a stored result depends on."""
+"""The key of a stored result: trials with the same key give the same numbers."""
 
 from __future__ import annotations
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 TABLES = ("recipes.csv", "curve.csv", "halving.csv")
 MARGIN = 0.01
-"""A simpler recipe may be so far behind the best one and still be recommended."""
+"""How far a simpler recipe may be behind the best one and still be recommended."""
 CLOSE = 0.5
-"""Or so many standard errors of the paired difference."""
+"""The same in standard errors of the paired difference."""
 SIGNIFICANT = 0.05
 LITTLE = 0.02
 """A doubling of the labels that gains less is hardly worth the work."""

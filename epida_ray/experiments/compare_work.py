@@ -46,7 +46,7 @@ class Work:
     dropped: dict[str, int] = field(default_factory=dict)
     """After how many folds a recipe was dropped, because it was clearly behind."""
     paused: set[str] = field(default_factory=set)
-    """Recipes for which the time does not suffice: others are more promising."""
+    """Recipes for which there is no time: others are more promising."""
     pace: float = 1.0
     """Seconds that pass for a second of training: less than 1 where folds run side by side."""
     events: list[dict[str, Any]] = field(default_factory=list)

@@ -10,7 +10,7 @@ from epida_ray.runs.manifest import Manifest
 FEW = 0.05
 """A share of rejected rows that is worth a look."""
 WEAK = 0.2
-"""A class whose F1 is so far below the macro-F1 is named."""
+"""How far the F1 of a class must be below the macro-F1 for the class to be named."""
 
 
 def summary(manifest: Manifest, rounds: list[dict[str, float]]) -> list[str]:

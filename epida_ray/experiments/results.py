@@ -14,7 +14,7 @@ from epida_ray.experiments.statistics import Difference, mean_and_error, paired_
 from epida_ray.experiments.trials import Trial
 
 BASELINES = ("none", "random ", "1: none", "2: DA", "3: DA, online")
-"""How the names of the methods begin that others are compared with."""
+"""How the names of the baselines begin, with which other methods are compared."""
 OF_TRIAL = ("dataset", "size", "method", "classifier", "protocol", "seed")
 OF_RESULT = (
     "rows", "dev_rows", "macro_f1", "accuracy", "dev_macro_f1", "best_round", "kept", "flips", "mirror", "extreme",

@@ -62,7 +62,7 @@ class Method:
     mixup: float | None = None
     mixup_layer: Layer = "hidden"
     unlabelled: int = 0
-    """Learn from so many other texts of the training split too, without their labels."""
+    """How many other texts of the training split to learn from, too, without their labels."""
     pool_rewrites: bool = False
     """Rewrite the unlabelled texts too."""
     teacher: Method | None = None
@@ -85,7 +85,7 @@ class Trial:
     classifier_args: dict[str, Any] = field(default_factory=dict)
     rounds: int = ROUNDS
     steps: int | None = None
-    """Training stops at the epoch that reaches so many steps. None: the classifier's default."""
+    """Training stops at the epoch that reaches this many steps. None: the classifier's default."""
     learning_rate: float | None = None
     protocol: Protocol = "dev"
     dev_share: float = DEV_SHARE

@@ -84,7 +84,7 @@ class Tuned:
 
 
 def tune(options: TuneOptions, reporter: Reporter | None = None, quiet: bool = True) -> Tuned:
-    """Search, then compare the best point with the baseline on the outer rows; the same command resumes."""
+    """Search, then compare the best point with the baseline on the outer rows. A second call resumes."""
     reporter = reporter or Reporter(quiet=True)
     storage = Storage(options.output)
     if not storage.is_local:

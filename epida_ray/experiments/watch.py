@@ -1,4 +1,4 @@
-"""`epida watch DIR`: the report of a run as a page on this machine that is made anew while the run goes on."""
+"""`epida watch DIR`: the report of a run as a page on this machine, made again and again while the run goes on."""
 
 from __future__ import annotations
 

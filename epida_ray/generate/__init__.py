@@ -23,7 +23,7 @@ class Generator(Protocol):
     `needs_corpus = True` asks for `bind_corpus(index(samples))` of other samples (`corpus.py`);
     `set_strength(share)`, for `--curriculum`, makes later rewrites weaker: a share of the changes, from 0 to 1;
     `soft_labels = True` says that candidates may have soft labels, `Candidates.soft`;
-    `notice` is said once when a run begins;
+    `notice` is a line that a run prints once when it begins;
     `distinct = True` promises candidates that differ from the original and from each other by more than white space.
     """
 

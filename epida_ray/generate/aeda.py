@@ -26,7 +26,7 @@ _MARKS = {
     "el": (".", "·", ";", ":", "!", ","),
     "hi": ("।", ";", "?", ":", "!", ","),
 }
-"""The marks of languages that write others."""
+"""The marks of languages that use other ones."""
 
 _CHUNK = re.compile(r"\S+")
 

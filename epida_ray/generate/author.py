@@ -25,7 +25,7 @@ ATTRIBUTES = {"length": ("short", "about as long as the examples", "a little lon
 NEAR = 0.8
 """Two texts that share so many of their words are near-duplicates."""
 REQUESTS = 3
-"""For one sample, before a shortfall is accepted."""
+"""Requests for one sample before a shortfall is accepted."""
 _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,3}[.):])\s*")
 _SCHEMA = {
     "type": "json_schema",

@@ -18,7 +18,7 @@ from epida_ray.generate.words import Span, split
 RoundTrip = Callable[[list[str]], list[str]]
 FULL, PART = "full", "part"
 _MOST_PARTS = 16
-"""Parts of one text that are combined: a text of many more has candidates enough."""
+"""Parts of one text that are combined; a longer text has enough candidates with these."""
 
 
 class BackTranslation:

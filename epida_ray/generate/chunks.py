@@ -48,7 +48,7 @@ class Chunk(NamedTuple):
     begins: bool
     """Whether the text's first word is in it."""
     named: bool
-    """Whether its first word is a name, whose capital stays wherever it goes."""
+    """Whether its first word is a name, which keeps its capital wherever it moves."""
 
 
 def tagged(text: str) -> Tagged:

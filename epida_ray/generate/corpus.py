@@ -16,7 +16,7 @@ from epida_ray.core.errors import RequestError
 from epida_ray.core.sample import Sample
 
 CORPUS_ROWS = 20_000
-"""By default, as many samples are indexed."""
+"""How many samples are indexed by default."""
 
 
 def needs_corpus(generator: Any) -> bool:

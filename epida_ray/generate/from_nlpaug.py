@@ -49,9 +49,9 @@ class NlpAug(OneByOne):
                 raise RequestError(f"{self.name} cannot be made: {reason}") from error
             raise RequestError(f"{self.name} cannot be made with {arguments}: {error}") from error
         words = getattr(getattr(self._augmenter, "model", None), "dict", None)
-        if isinstance(words, dict):  # the lists come out of sets, whose order differs from process to process
+        if isinstance(words, dict):  # the lists were sets, whose order differs from process to process
             words.update({key: sorted(value) for key, value in words.items() if isinstance(value, list | set)})
-        for method, size in (("pos_tag", 64), ("predict", 65_536)):  # of WordNet: pure, and slow
+        for method, size in (("pos_tag", 64), ("predict", 65_536)):  # of WordNet: pure and slow, so remembered
             if augmenter in ("SynonymAug", "AntonymAug") and hasattr(self._augmenter.model, method):
                 setattr(self._augmenter.model, method, remembered(getattr(self._augmenter.model, method), size))
         self._operation = str(getattr(self._augmenter, "action", augmenter))

@@ -28,7 +28,7 @@ PROMPTS = {
 _LEAD = re.compile(r"^(?:(?:sure|here|certainly)\b[^:\n]{0,80}|new text|rewritten|answer|text)\s*:\s*", re.IGNORECASE)
 
 BEST_OF = 4
-"""With a guide, an endpoint is asked for so many times as many answers, of which the best are taken."""
+"""With a guide, an endpoint is asked for this many times as many answers, of which the best are taken."""
 
 
 class Write(Protocol):
@@ -45,9 +45,9 @@ class LanguageModel:
     answers again only if it honours `seed`. Its answers are kept in the folder `cache`; `budget`, `rate` and `parallel`
     say what they may cost.
 
-    With `guide=classifier`, the current classifier steers every token towards the sample's label, the more the larger
-    `strength` is (`steering.py` says how). An endpoint cannot be steered: it gives BEST_OF times as many answers, and
-    those that the classifier finds likeliest of the label are taken.
+    With `guide=classifier`, the current classifier steers every token towards the sample's label; a larger `strength`
+    steers more (see `steering.py`). An endpoint cannot be steered: it gives BEST_OF times as many answers, and those
+    that the classifier finds most likely to have the label are taken.
     """
 
     longest = 4_000
@@ -213,7 +213,7 @@ def local_writer(model: str, temperature: float, top_p: float) -> Write:
                 **options,
             )
         answers = tokenizer.batch_decode(made[:, size:], skip_special_tokens=True)
-        # of an answer that was cut off, whole lines will do
+        # keep the whole lines of an answer that was cut off
         return [
             answer if last in ends else answer.rpartition("\n")[0]
             for answer, last in zip(answers, made[:, -1].tolist(), strict=True)

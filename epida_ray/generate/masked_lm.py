@@ -43,8 +43,8 @@ class MaskedLM:
     max(1, int(share · l)) of a text's l words are replaced (`action=substitute`) or added (`insert`), or now one and
     now the other (`both`), each drawn from the model's `top_k` whole words. One masked text serves `draws_per_mask`
     candidates. `reconstruct` (SSMBA) masks, fills and masks again, `times` times, and a word may come back. Numbers are
-    drawn from the sample's seed; probabilities are floating point, so that another batch size or machine may, rarely,
-    tip a draw.
+    drawn from the sample's seed; probabilities are floating point, so another batch size or machine may, rarely, change
+    a draw.
     """
 
     longest = 20_000

@@ -66,10 +66,10 @@ class Mix:
         collectors = [Collector(sample, n) for sample in samples]
         reasons: list[list[str]] = [[] for _ in samples]
         shares = [self._shares(n, seed) for seed in seeds]
-        # Every sample is asked for the most that any could need: what a part makes may depend on that number.
+        # Ask for the same number for every sample, the most that any could need: what a part makes may depend on it.
         total = sum(self._proportions.values())
         most = {name: math.ceil(n * proportion / total) for name, proportion in self._proportions.items()}
-        for _ in range(2):  # the second time around, whoever can makes up for a shortfall
+        for _ in range(2):  # in the second pass, other parts make up for a shortfall
             for name, part in self._parts.items():
                 asked = [i for i, c in enumerate(collectors) if not c.full and shares[i][name]]
                 if not asked:

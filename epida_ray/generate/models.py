@@ -19,7 +19,7 @@ def load_writer(model: str) -> tuple[Any, Any]:
             str(local) if local.exists() else model,
             local_files_only=local.exists() or model.startswith((".", "/", "~")),
         )
-    except Exception as error:  # as below
+    except Exception as error:  # of many kinds, as in `load`
         raise RequestError(f"the model {model!r} cannot be loaded: {' '.join(str(error).split())[:300]}") from error
     return load(model, "AutoModelForSeq2SeqLM" if config.is_encoder_decoder else "AutoModelForCausalLM")
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 TOKENS = 8
-"""Of every next token, so many are considered: those that the language model finds likeliest."""
+"""How many candidates for the next token are considered: those that the language model finds likeliest."""
 
 Guide = Callable[[Sequence[str]], np.ndarray]
 """Texts → how much each is wanted: strength · log p(label | text)."""
@@ -22,7 +22,7 @@ def make_guide(
 
     def guide(texts: Sequence[str]) -> np.ndarray:
         p = np.array(predict_proba(list(texts)), np.float64)[:, column]
-        p[[not text.strip() for text in texts]] = 0.0  # a classifier may like nothing best
+        p[[not text.strip() for text in texts]] = 0.0  # a classifier may prefer an empty text
         return strength * np.log(np.maximum(p, 1e-10))
 
     return guide
@@ -32,10 +32,10 @@ class Steered:
     """Re-rank the next tokens of all answers of a batch, as a logits processor of transformers.
 
     The classifier reads the answer so far with each of the TOKENS likeliest next tokens behind it, all answers in one
-    call, and a token is drawn from p_LM(token) · p(label | answer and token)^strength. Among
-    those tokens, and before temperature and top_p apply, this maximises E[log p(label)] − KL(guided ‖ p_LM) / strength
-    at each step: the smaller the strength, the dearer it is to leave the language model. One call a token of
-    answers · TOKENS texts bounds the cost.
+    call, and a token is drawn from p_LM(token) · p(label | answer and token)^strength. Among those tokens, and before
+    temperature and top_p apply, this maximises E[log p(label)] − KL(guided ‖ p_LM) / strength at each step: with a
+    smaller strength, it costs more to differ from the language model. Each token costs one call of the classifier, with
+    answers · TOKENS texts.
     """
 
     def __init__(self, tokenizer: Any, guide: Guide, start: int) -> None:

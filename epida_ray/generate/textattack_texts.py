@@ -1,7 +1,7 @@
 """TextAttack's texts, made faster: the same texts and attributes for less work.
 
-For every replacement that a recipe considers, and it considers hundreds to take one, TextAttack takes each word of the
-text apart again, and then the new text. Where one word is exchanged, deleted or gets a neighbour, only that changes.
+A recipe considers hundreds of replacements to take one. For each of them, TextAttack splits every word of the text
+again, and then the new text. Here, if a word is exchanged, deleted or gets a neighbour, only that word changes.
 """
 
 from __future__ import annotations

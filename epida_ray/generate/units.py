@@ -1,6 +1,6 @@
 """Texts as tables of words in their places, which is what the compiled loop of EDA works on.
 
-What stands between two blanks repeats all the time, so each such piece is taken apart once and then known by number.
+The pieces between two blanks repeat all the time, so each piece is split once and then known by a number.
 """
 
 from __future__ import annotations

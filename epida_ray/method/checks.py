@@ -1,4 +1,4 @@
-"""What is foreseeably wrong with labelled rows, found before anything is trained."""
+"""Problems of labelled rows that can be found before anything is trained."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from epida_ray.data.reader import ShardReader
 from epida_ray.method.pool import text_hash
 
 MANY_CLASSES = 20
-"""From so many classes on, there must be more than two rows per class."""
+"""From this many classes on, there must be more than two rows per class."""
 SEPARATORS = "|;,"
 
 

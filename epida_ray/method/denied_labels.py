@@ -1,4 +1,4 @@
-"""Rows whose label a classifier denies that was trained on the other rows: likely mistakes of whoever labelled them.
+"""Rows whose label is denied by a classifier trained on the other rows: likely mistakes in the labels.
 
 The count follows confident learning (Northcutt et al., 2021): a row is suspicious when another class than its label
 is as likely as that class is, on average, for the rows that have it.

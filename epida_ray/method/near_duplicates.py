@@ -18,7 +18,7 @@ import regex
 LETTERS = 5
 SIMILARITY = 0.8
 LONGEST = 5000
-"""Of a longer text, so many characters are compared."""
+"""How many characters of a longer text are compared."""
 _MARKS = regex.compile(r"[^\w\s]+")
 
 

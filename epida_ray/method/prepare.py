@@ -48,11 +48,11 @@ REWRITING = {
     "generator", "generator_args", "language", "protect", "m", "k", "select", "combine", "alpha", "normalize", "robust",
     "candidates", "online", "loss", "pool_rewrites", "curriculum",
 }  # fmt: skip
-"""Options that make sense only with rewrites: whoever gives one wants them."""
+"""Options that make sense only with rewrites: a request that has one of them wants rewrites."""
 TUNED_ROWS = 3000
-"""Up to so many labelled rows, a tuned sentence encoder is the default classifier."""
+"""Up to this many labelled rows, a tuned sentence encoder is the default classifier."""
 SAMPLED_SHARDS = 256
-"""Of a very large input, the classifier's training rows come from so many shards."""
+"""How many shards of a very large input the classifier's training rows come from."""
 
 
 class Row(NamedTuple):
@@ -133,7 +133,7 @@ def execution_options(request: RunRequest, identity: dict[str, Any]) -> dict[str
 
 
 def check_files(plan: Plan, max_rejected: float) -> None:
-    """Fail when too many files cannot be read; empty ones had no rows to lose."""
+    """Fail when too many files cannot be read. Empty files do not count: they had no rows."""
     lost = [f for f in plan.files if f.error not in ("", EMPTY)]
     if len(lost) > max_rejected * len(plan.files):
         raise TooManyRejected(

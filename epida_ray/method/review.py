@@ -14,7 +14,7 @@ from epida_ray.data.storage import Storage
 from epida_ray.runs import layout
 
 UNSURE = 20
-"""For each text to choose, so many of the most uncertain ones are compared."""
+"""How many of the most uncertain texts are compared for each text to choose."""
 
 
 def write_review(storage: Storage, classifier: Any, count: int, seed: int) -> int:

@@ -18,7 +18,8 @@ from epida_ray.method.stages import block_of
 from epida_ray.method.trainer import LabelledRows, LearnOptions, training_threads
 
 ROUND_SHARD = 256
-"""Fewest rows of a shard: a round waits for its last shard, and smaller ones cost as much as they save."""
+"""Fewest rows of a shard: smaller shards would shorten the wait for the last one of a round, but cost as much as they
+save."""
 
 
 def round_shard_rows(rows: int, texts: int, classes: int) -> int:

@@ -31,7 +31,7 @@ OWNER_CHECK = 1.0
 
 
 class Replaced(Exception):
-    """Another worker of the same training does this one's work, because its node was given up or cut off."""
+    """Another worker of the same training does this one's work, because its node was cut off or counted as dead."""
 
 
 class PoolTask(NamedTuple):
@@ -59,7 +59,7 @@ class Task:
 
 
 class Worker:
-    """One worker's part in the training; it begins where the checkpoint ends, and is the newest attempt from then."""
+    """One worker's part in the training. It starts from the checkpoint, and from then on it is the newest attempt."""
 
     def __init__(self, task: Task, rank: int = 0, world: int = 1, node: str = "", **distributed: Any) -> None:
         self.task, self.rank, self.world, self.node = task, rank, world, node

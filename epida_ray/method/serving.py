@@ -37,7 +37,7 @@ Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
 
 
 class ServeRequest(BaseModel):
-    """What `epida serve` is told."""
+    """Every option of `epida serve`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -45,7 +45,7 @@ class RoundOptions:
     pool_original: bool = True
     curriculum: bool = False
     rounds: int = 1
-    """How many there are: the strength of a curriculum grows to the last."""
+    """How many rounds there are: the strength of a curriculum grows until the last one."""
     seed: int = 0
 
     @classmethod
@@ -61,7 +61,7 @@ class RoundOptions:
         return made
 
     def set_strength(self, generator: Any, round_: int) -> None:
-        """With a curriculum, let the generator rewrite as strongly as it may in this round."""
+        """Set how strongly the generator rewrites in this round, if there is a curriculum."""
         if self.curriculum:
             set_strength(self.generator, generator, strength(round_, self.rounds))
 
@@ -215,7 +215,7 @@ def _scored_rows(block: Block) -> tuple[np.ndarray, np.ndarray]:
 
 
 class _Probabilities:
-    """The probabilities of one judge, apart: those of the originals and those of the candidates."""
+    """The probabilities of one judge, separately for the originals and the candidates."""
 
     def __init__(self, block: Block, name: str, classes: int) -> None:
         p = column(block, name).flatten().to_numpy(zero_copy_only=False).reshape(-1, classes)

@@ -1,7 +1,6 @@
 """Experiment trackers: options, metrics and the model of a run, sent to MLflow, Weights & Biases or TensorBoard.
 
-A tracker is told about a run and is never a reason for it to fail: it is checked before the work begins, and what it
-refuses later is a warning.
+A tracker never makes a run fail: it is checked before the work begins, and what it refuses later is a warning.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ EXTRA = "pip install 'epida-ray[track]'"
 
 class Tracker(Protocol):
     id: str
-    """By which the tracker finds its run again."""
+    """The id by which the tracker finds its run again."""
 
     def log(self, values: Mapping[str, float], step: int) -> None: ...
 

@@ -1,6 +1,6 @@
-"""How new weights get from training to the scorers, and how everyone learns that the run goes on.
+"""How new weights get from training to the scorers, and how everyone knows that the run makes progress.
 
-The loop knows only these protocols; `stream/weights.py` has them as an actor, and tests have others.
+The loop knows only these protocols; `stream/weights.py` implements them with an actor, and tests in other ways.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Checkpoints of a training run: one safetensors file a round, written whole or not at all.
 
-What is not an array is JSON in the file's header. The last two are kept: should the newer be damaged, the older one
-costs a round, not the run.
+What is not an array is JSON in the file's header. The last two checkpoints are kept: if the newer one is damaged, only
+a round is lost, not the run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Checkpoint(NamedTuple):
     facts: dict[str, Any]
 
     def part(self, prefix: str) -> dict[str, np.ndarray]:
-        """The arrays whose names begin with `prefix/`, without it."""
+        """Return the arrays whose names begin with `prefix/`, without it."""
         return {k.removeprefix(f"{prefix}/"): v for k, v in self.arrays.items() if k.startswith(f"{prefix}/")}
 
 
@@ -44,7 +44,7 @@ def remove_all(storage: Storage) -> None:
 
 
 def load(storage: Storage) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that can be read, or None where there is none; and the names of damaged ones."""
+    """Return the newest checkpoint that can be read, or None, and the names of damaged ones."""
     damaged: list[str] = []
     names = _names(storage)
     for name in reversed(names):
@@ -64,7 +64,7 @@ def load(storage: Storage) -> tuple[Checkpoint | None, list[str]]:
 
 
 def newest_facts(storage: Storage) -> dict[str, Any] | None:
-    """The facts of the newest whole checkpoint, without reading its arrays; None where there is none."""
+    """Return the facts of the newest whole checkpoint, or None; its arrays are not read."""
     for name in reversed(_names(storage)):
         facts = storage.retried(partial(_facts, storage, name), "read from")
         if facts is not None:
@@ -73,7 +73,7 @@ def newest_facts(storage: Storage) -> dict[str, Any] | None:
 
 
 def _facts(storage: Storage, name: str) -> dict[str, Any] | None:
-    """The facts of a checkpoint; None where it is damaged."""
+    """Return the facts of a checkpoint; None if it is damaged."""
     with storage.open(f"{CHECKPOINTS}/{name}") as file:
         try:
             length = int.from_bytes(file.read(8), "little")
@@ -86,7 +86,7 @@ def _facts(storage: Storage, name: str) -> dict[str, Any] | None:
 
 
 def pack(weights: Mapping[str, np.ndarray]) -> bytes:
-    """Weights as one message."""
+    """Pack weights into one message."""
     return tensors.save(dict(weights))
 
 

@@ -1,8 +1,8 @@
 """Rows that kill the process which works on them: found by halving the shard, from one process to the next.
 
-A native crash or a lack of memory leaves nothing in the process itself, so what it is about to do stands in a file of
-the run's directory. A process that finds such a file knows that the one before it died there. Undisturbed runs write
-none: only actors that were started again look.
+A process that crashes or runs out of memory leaves no message. So it notes what it is about to do in a file of the
+run's directory, and a process that finds such a file knows that the one before it died there. Undisturbed runs write no
+such files: only restarted actors look.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from epida_ray.data.storage import Storage
 from epida_ray.runs.layout import CRASHES
 
 WHOLE = 2
-"""So often a shard is tried as a whole before it is halved: most crashes are not its fault."""
+"""How often a shard is tried as a whole before it is halved: most crashes are not its fault."""
 SINGLE = 2
-"""So often one row alone must kill its process before it is rejected."""
+"""How often a single row must kill its process before it is rejected."""
 REASON = "its process died each time it worked on this row: a native crash, or too little memory"
 
 

@@ -29,7 +29,8 @@ BEAT = 10.0
 EXPIRY = 40.0
 """Seconds without a renewal after which an owner counts as dead."""
 FORGOTTEN = 600.0
-"""A claim that old by the clock is dead without a look at whether it is renewed; clocks of machines differ by less."""
+"""Seconds after which a claim is dead by the clock, without a look at whether it is renewed; clocks of machines differ
+by less."""
 _CLAIM_ATTEMPTS = 20
 
 
@@ -149,7 +150,7 @@ class Lease:
 
 
 def claim(location: str, take_over: bool = False) -> Lease:
-    """Own this directory, or raise RequestError that says who does. `take_over` does not ask."""
+    """Claim this directory; raise a RequestError that names the owner, unless `take_over` is set."""
     storage = Storage(location)
     numbers = Numbers(storage, OWNER)
     for _ in range(_CLAIM_ATTEMPTS):

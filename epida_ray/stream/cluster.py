@@ -20,8 +20,8 @@ from epida_ray.core.progress import Reporter
 from epida_ray.stream.compat import end_map_actors, loopback_only, map_actors, ray_data_threads, stop_ray_data
 
 SHARE = 0.45
-"""CPUs of a generator and of a scorer where there is no GPU. Both pools cover all cores, so whichever stage is the
-slower one gets them; a tenth is left over, for an actor that comes back after a node was lost."""
+"""CPUs of a generator and of a scorer where there is no GPU. Both pools cover all cores, so the slower stage gets them;
+a tenth is left over, for an actor that comes back after a node was lost."""
 FINISH_SHARE = 0.2
 """CPUs of an actor that selects and writes, where scorers are on GPUs."""
 
@@ -115,7 +115,7 @@ def _sigterm_interrupts() -> Iterator[None]:
 
 @contextmanager
 def _silenced() -> Iterator[None]:
-    """Without standard error, on which Ray's core announces its log level; what goes wrong is raised."""
+    """Silence standard error, to which Ray's core prints its log level; errors are raised."""
     kept = os.dup(2)
     with Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), 2)
@@ -146,7 +146,7 @@ def size_pools(generators: int | None, scorers: int | None, generator_gpus: floa
 def fit_pools(
     cpus: float, gpus: float, generators: int | None, scorers: int | None, generator_gpus: float = 0.0, workers: int = 0
 ) -> Pools:
-    """`workers` train beside the pools; their CPUs are not among `cpus`, but they share the GPUs."""
+    """Return pools that fit. `workers` train beside them; their CPUs are not in `cpus`, but they share the GPUs."""
     if cpus < 1:
         raise RequestError(f"Ray has {cpus:g} CPUs here; a run needs at least one")
     devices = int(gpus)

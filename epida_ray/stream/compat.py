@@ -142,9 +142,10 @@ def fast_http(folder: Path) -> Iterator[None]:
 
 
 def close_replica() -> None:
-    """Called in a replica's constructor: let its gRPC server, which starts next, listen on loopback where Ray does.
+    """Let a replica's gRPC server listen on loopback where Ray does.
 
-    It would listen on all addresses, without a check of who calls.
+    Call this in the constructor: the server starts next. It would listen on all addresses
+    and not check who calls.
     """
     replica: Any = import_module("ray.serve._private.replica")
     if ray.util.get_node_ip_address() != "127.0.0.1":

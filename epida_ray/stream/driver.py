@@ -328,7 +328,7 @@ class _Loop:
                 )
 
     def _judge(self, round_: int, version: int, candidates: Candidates, scorers: Scorers) -> None:
-        """Have a round's candidates judged, and write that it is done."""
+        """Have a round's candidates judged, and write the file that says so."""
         began = time.perf_counter()
         totals, answers = Totals(), []
         shards = len(self._work(round_))

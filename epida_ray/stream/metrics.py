@@ -25,7 +25,7 @@ class RunMetrics:
         self._staleness = Gauge("epida_staleness", "Rounds that the judging weights are behind the newest.", keys)
 
     def shard(self, counts: ShardCounts, waiting: int) -> None:
-        """One more is finished, and `waiting` are left."""
+        """Count one more finished shard; `waiting` are left."""
         for name, counter in self._counters.items():
             if value := getattr(counts, name):
                 counter.inc(value, self._tags)

@@ -201,7 +201,7 @@ class Finish:
 
 
 class ScoreAndFinish(Score):
-    """Both in one process: without GPUs there is nothing to keep busy meanwhile, and the block need not travel."""
+    """Score and finish in one process: without GPUs, nothing else could use the time, and the block need not travel."""
 
     def __call__(self, block: Block) -> pa.Table:
         return finish(super().__call__(block), self.job).to_block()

@@ -19,7 +19,7 @@ POLL = 2.0
 
 
 class _Store:
-    """Owns the published weights. The run's directory has all that it knows, so it may die and come back."""
+    """Owns the published weights. The run's directory has all that it knows, so it can be restarted."""
 
     def __init__(self, storage: Storage) -> None:
         self.versions: dict[int, Any] = {}
