@@ -98,7 +98,9 @@ def _made(kind: str, sink: Any, encoding: str, delimiter: str | None, lines: boo
         return _Excel(sink)
     if kind in ("jsonl", "json"):
         return _Json(sink, encoding, array=kind == "json" and not lines)
-    return _Arrow(sink, kind)
+    if kind in ("parquet", "arrow"):
+        return _Arrow(sink, kind)
+    raise ValueError(f"there is no writer of {kind} files")
 
 
 class _KeptOpen(io.RawIOBase):

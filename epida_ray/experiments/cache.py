@@ -32,6 +32,7 @@ DEPENDS_ON = (
     "method/pool.py",
     "method/corpus.py",
     "method/requests.py",
+    "method/rewriter.py",
     "method/round.py",
     "method/round_plan.py",
     "method/schedule.py",

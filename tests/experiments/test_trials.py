@@ -1,6 +1,7 @@
 import os
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from epida_ray.experiments.trials import NONE, Method, Trial, run_trial, split_t
 from epida_ray.method.stages import RoundOptions
 from epida_ray.method.trainer import LabelledRows
 from tests.experiments.corpora import toy_dataset
+from tests.test_layers import imported
 
 SHORT = {"steps": 12, "rounds": 2}
 
@@ -125,9 +127,25 @@ def test_the_key_depends_on_all_that_the_numbers_depend_on(data, tmp_path):
     assert environment(replace(trial, classifier_args={"vectors": str(model)}), plain)["contents"][str(model)]
 
 
+SAYS_ONLY = {"experiments/cache.py", "experiments/compare_recipes.py", "method/checks.py", "method/contents.py"}
+"""Modules that trials import and that cannot change their numbers."""
+OF_RUNS = {"method/evaluate.py", "method/prepare.py"}
+"""Imported for small things: the rows and the files of a run are not those of a trial."""
+
+
 def test_the_code_of_a_trial_is_where_the_cache_looks_for_it():
-    package = os.path.dirname(os.path.dirname(cache.__file__))
-    assert all(os.path.exists(os.path.join(package, name)) for name in cache.DEPENDS_ON)
+    package = Path(cache.__file__).parents[1]
+    assert all((package / name).exists() for name in cache.DEPENDS_ON)
+    seen, waiting = set(), [package / "experiments" / "trials.py", package / "experiments" / "compare_folds.py"]
+    while waiting:
+        path = waiting.pop()
+        seen.add(path.relative_to(package).as_posix())
+        for module in imported(path):
+            file = package.parent / (module.replace(".", "/") + ".py")
+            if file.is_file() and file.relative_to(package).as_posix() not in seen:
+                waiting.append(file)
+    of_the_method = {name for name in seen if name.startswith(("method/", "experiments/"))}
+    assert of_the_method - set(cache.DEPENDS_ON) == SAYS_ONLY | OF_RUNS
 
 
 @pytest.mark.parametrize("size", ["1 per class", "2"])
