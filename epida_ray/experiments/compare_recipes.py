@@ -12,10 +12,9 @@ import numpy as np
 from epida_ray.classify import CLASSIFIERS
 from epida_ray.core.errors import RequestError
 from epida_ray.core.options import flag, option_of
+from epida_ray.method.check import UNEVEN
 from epida_ray.method.requests import NO_GENERATOR, TrainRequest, make_request
 
-UNEVEN = 3.0
-"""Ratio of the largest to the smallest class from which --balance is compared, too."""
 LONGER = 3
 """How many times as many epochs the recipe with longer training has."""
 
