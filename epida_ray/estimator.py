@@ -185,6 +185,8 @@ class EpidaClassifier(ClassifierMixin, BaseEstimator):
         return Model(classifier), progress.metrics, progress.best_round
 
     def _set_model(self, model: Model, classes: np.ndarray, names: list[str]) -> None:
+        if missing := sorted(set(names) - set(model.labels)):
+            raise WrongInput(f"no text of the class {', '.join(missing)} can be used; give texts that are not empty")
         self.model_, self.classes_ = model, classes
         place = {label: i for i, label in enumerate(model.labels)}
         self._columns = np.array([place[name] for name in names])
@@ -203,12 +205,13 @@ class EpidaClassifier(ClassifierMixin, BaseEstimator):
     def save(self, directory: str | Path) -> None:
         """Write the model to a directory that `load` and every command of `epida` take; safetensors and JSON."""
         check_is_fitted(self)
-        self.model_.save(directory)
         parameters = self.get_params(deep=False)
         if not isinstance(self.unlabelled, str):  # texts are data, and need not travel with the model
             parameters["unlabelled"] = None
         said = {"parameters": parameters, "classes": self.classes_.tolist(), "best_round": self.best_round_}
-        (Path(directory) / SAVED).write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
+        text = json.dumps(said, indent=2, default=lambda value: value.item())  # a search's parameters are NumPy's
+        self.model_.save(directory)
+        (Path(directory) / SAVED).write_text(text + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, directory: str | Path, trust_code: Sequence[str] = ()) -> Self:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 
 from epida_ray.classify.threads import torch_threads
 
@@ -63,5 +64,6 @@ def _optimum(z: torch.Tensor, a: torch.Tensor, strength: float) -> torch.Tensor:
         return float(value) / total, (gradient / scale / total).numpy().ravel()
 
     options = {"maxiter": 500, "maxcor": 10, "gtol": TOLERANCE / total**0.5, "ftol": TOLERANCE**2}
-    found = minimize(loss, np.zeros(classes * z.shape[1]), jac=True, method="L-BFGS-B", options=options).x
+    with threadpool_limits(1, user_api="blas"):  # of scipy, which torch's own limit does not reach
+        found = minimize(loss, np.zeros(classes * z.shape[1]), jac=True, method="L-BFGS-B", options=options).x
     return torch.from_numpy(found).view(classes, -1) / scale

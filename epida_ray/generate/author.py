@@ -27,6 +27,8 @@ NEAR = 0.8
 REQUESTS = 3
 """Requests for one sample before a shortfall is accepted."""
 _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,3}[.):])\s*")
+_FENCE = re.compile(r"^\s*```\w*[ \t]*\n?|\n?\s*```\s*$")
+_JSON = re.compile(r"\s*(?:\{|\[\s*\")")
 _SCHEMA = {
     "type": "json_schema",
     "json_schema": {
@@ -189,15 +191,16 @@ class Author:
 
 def texts_of(answer: str) -> list[str]:
     """Return the texts of an answer: a JSON list, an object with one, or a text on each line."""
+    answer = _FENCE.sub("", answer)
     start, stop = answer.find("["), answer.rfind("]")
-    if start >= 0 and answer.lstrip()[:1] in ("[", "{", "`"):
+    if start >= 0 and answer.lstrip()[:1] in ("[", "{"):
         try:
             found: Any = json.loads(answer[start : stop + 1])
         except ValueError:
             found = None
         if isinstance(found, list) and all(isinstance(text, str) for text in found):
             return [" ".join(text.split()) for text in found if text.strip()]
-    if answer.lstrip().startswith(("{", '["')):  # JSON that was cut off
+    if _JSON.match(answer):  # it was cut off
         return []
     lines = (cleaned(_BULLET.sub("", line)) for line in answer.splitlines())
     return [line for line in lines if line]

@@ -55,6 +55,8 @@ def export_model(
 ) -> Exported:
     """Write OUT/model.onnx, the tokeniser, the labels and a script that uses them; compare with the original."""
     where, target = Storage(model), Path(output)
+    if "://" in output or (target.exists() and not target.is_dir()):
+        raise RequestError(f"--output is a folder on this machine, not {output}")
     if not where.exists("config.json"):
         raise RequestError(no_model(model, where))
     if target.exists() and any(target.iterdir()):

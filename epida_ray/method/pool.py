@@ -16,6 +16,8 @@ from epida_ray.method.schema import PSEUDO
 
 SHARPNESS = 2.0
 """Soft labels are raised to this power: a temperature of 1/2."""
+LEAST_SHARE = 1e-6
+"""No class has a smaller share in the prior: a text that can only be of a class with none would have no soft label."""
 ALIGNMENTS = 10
 """Steps of the alignment with the prior; the class shares then differ from it by less than a hundredth."""
 ROWS_PER_STEP = 64
@@ -38,6 +40,7 @@ def soft_labels(p: np.ndarray, prior: np.ndarray) -> tuple[np.ndarray, np.ndarra
     weighted by their certainty 1 − H(q) / log C. No threshold: on few labels it would leave out whole classes.
     """
     q = np.asarray(p, np.float64)
+    prior = np.maximum(prior, LEAST_SHARE)
     for _ in range(ALIGNMENTS):
         q = q * (prior / np.maximum(q.mean(axis=0), 1e-12))
         q /= q.sum(axis=1, keepdims=True)

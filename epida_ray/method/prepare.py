@@ -407,10 +407,11 @@ def write_prepared(storage: Storage, name: str, rows: Sequence[Row], soft: np.nd
     storage.write_table(layout.prepared_file(name), table)
 
 
-def read_prepared(storage: Storage, name: str, labels: Sequence[str]) -> LabelledRows:
+def read_prepared(storage: Storage, name: str, labels: Sequence[str], soft: bool = True) -> LabelledRows:
+    """Read the rows that `write_prepared` wrote, with their soft labels if there are any and they are wanted."""
     table = pq.read_table(pa.BufferReader(storage.read(layout.prepared_file(name))))
     columns = (table[n].to_pylist() for n in ("sample_id", "text", "label"))
     rows = labelled([Row(*row) for row in zip(*columns, strict=True)], labels)
-    if "soft_label" in table.column_names:
+    if soft and "soft_label" in table.column_names:
         return LabelledRows(rows.ids, rows.texts, np.array(table["soft_label"].to_pylist(), np.float32))
     return rows

@@ -18,7 +18,7 @@ from epida_ray.classify.training import DevScore
 from epida_ray.core.errors import RunError
 from epida_ray.core.steps import Patience, listening
 from epida_ray.data.storage import Storage
-from epida_ray.method.pool import class_prior, pool_texts, pseudo_rows
+from epida_ray.method.pool import pool_texts, pseudo_rows
 from epida_ray.method.prepare import read_prepared
 from epida_ray.method.round import kept_of_rows
 from epida_ray.method.trainer import LearnOptions, Progress, RoundTrainer
@@ -35,8 +35,8 @@ class Replaced(Exception):
 
 
 class PoolTask(NamedTuple):
-    prior: dict[str, float]
-    """Shares of the classes; empty for those of the labelled rows."""
+    prior: np.ndarray
+    """The share of each class."""
     weight: float
     """λ"""
 
@@ -141,10 +141,9 @@ class Worker:
         """Read the round's unlabelled texts, give them soft labels and weights, and write these down."""
         assert self.task.pool is not None
         table = self._read(layout.round_folder(layout.POOL, round_))
-        labels, rows = self.trainer.classifier.labels, self.trainer.train_rows
-        used = pool_texts(table, class_prior(self.task.pool.prior, labels, rows.y), self.task.pool.weight)
+        used = pool_texts(table, self.task.pool.prior, self.task.pool.weight)
         if self.rank == 0:
-            written = pseudo_rows(table, used, labels, round_, version)
+            written = pseudo_rows(table, used, self.trainer.classifier.labels, round_, version)
             self.task.storage.write_table(layout.pseudo_file(round_), written)
         return used
 

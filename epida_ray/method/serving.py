@@ -188,8 +188,9 @@ class NewestModel:
     def _signature(self) -> tuple[Any, ...]:
         selector = pafs.FileSelector(self._storage.root, recursive=True, allow_not_found=True)
         infos = self._storage.filesystem.get_file_info(selector)
-        files = [i for i in infos if i.type == pafs.FileType.File and "/." not in i.path and i.base_name != CARD]
-        return tuple(sorted((i.path, i.size, i.mtime_ns) for i in files))
+        above = len(self._storage.root)  # a hidden folder above the model hides nothing
+        files = [i for i in infos if i.type == pafs.FileType.File and "/." not in i.path[above:]]
+        return tuple(sorted((i.path, i.size, i.mtime_ns) for i in files if i.base_name != CARD))
 
 
 def read_token(file: str | None, environment: str | None) -> str | None:

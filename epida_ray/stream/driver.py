@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import numpy as np
 import ray
 
 from epida_ray.classify import load as load_classifier
@@ -132,6 +133,12 @@ def _learn_options(request: TrainRequest, run: Run, pool: Plan | None) -> LearnO
     )  # fmt: skip
 
 
+def _prior(request: TrainRequest, run: Run) -> np.ndarray:
+    """Return the share of each class: --prior, else that of TRAIN's own labels, whatever a teacher says."""
+    labels = run.manifest.labels
+    return class_prior(request.prior, labels, prepare.read_prepared(run.storage, "train", labels, soft=False).y)
+
+
 def _rounds(request: TrainRequest, run: Run, pool: Plan | None, reporter: Reporter) -> None:
     if pool is not None:
         pool = pool.cut(1 + request.pool_rewrites * request.k * request.m, len(run.manifest.labels))
@@ -163,7 +170,7 @@ def _rounds(request: TrainRequest, run: Run, pool: Plan | None, reporter: Report
             options,
             request.stall_timeout,
             request.trusted(),
-            pool=None if pool is None else PoolTask(dict(request.prior), request.pool_weight),
+            pool=None if pool is None else PoolTask(_prior(request, run), request.pool_weight),
         )
         fit = Fit(task, workers, pools)
         try:

@@ -159,8 +159,8 @@ class Server:
             try:
                 if self._models.look():
                     self._loaded.set(time.time(), {"version": self._models.current.version})
-            except OSError as error:  # storage that does not answer for a moment
-                self._models.problem = f"the directory cannot be read: {error}"
+            except Exception as error:  # storage that does not answer for a moment; the next look may succeed
+                self._models.problem = f"the directory cannot be read: {type(error).__name__}: {error}"
 
     def _check(self, credentials: HTTPAuthorizationCredentials | None) -> None:
         if self._token_hash is None:

@@ -277,6 +277,21 @@ def test_what_a_saved_directory_says_is_checked(saved, tmp_path):
         load(tmp_path)
 
 
+def test_weights_that_are_loaded_again_change_no_embedding(saved, monkeypatch):
+    """A trainer goes back to the weights of a round; where they are the same, nothing is embedded anew."""
+    classifier = Encoder(saved(), LABELS, tune="contrastive", steps=2)
+    classifier.fit(TEXTS, Y, ONES, 0)
+    state, before = classifier.state(), classifier.embed(TEXTS)
+    embedded: list[str] = []
+    compute = classifier.encoder._compute
+    monkeypatch.setattr(classifier.encoder, "_compute", lambda texts: (embedded.extend(texts), compute(texts))[1])
+    classifier.load_state(state)
+    assert np.array_equal(classifier.embed(TEXTS), before) and not embedded
+    changed = {k: v + 0.1 if v.dtype == np.float32 and k.startswith("encoder/") else v for k, v in state.items()}
+    classifier.load_state(changed)
+    assert not np.array_equal(classifier.embed(TEXTS), before) and embedded
+
+
 @pytest.mark.parametrize("tune", ["none", "contrastive"])
 def test_rounds(saved, tune):
     """An encoder learns in rounds, and a trainer that continues from a checkpoint ends in the same bits."""

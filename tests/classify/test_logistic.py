@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_limits
 
 from epida_ray.classify import logistic
 from epida_ray.classify.logistic import fit_head
@@ -49,6 +50,15 @@ def test_the_same_bits_with_any_number_of_threads():
             assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
+    assert all(np.array_equal(a, b) for a, b in zip(*heads, strict=True))
+
+
+def test_the_same_bits_with_any_number_of_blas_threads():
+    x, y, weights = data(1000, 384, 100)
+    heads = []
+    for threads in (1, 2):
+        with threadpool_limits(threads, user_api="blas"):
+            heads.append(fit_head(x, distributions(y, 100) * weights[:, None], 10.0))
     assert all(np.array_equal(a, b) for a, b in zip(*heads, strict=True))
 
 

@@ -35,6 +35,8 @@ OTHERS = [
         ("1. One text\n2) Another\n- A third\n\n* A [fourth]", ["One text", "Another", "A third", "A [fourth]"]),
         ('"Quoted"', ["Quoted"]),
         ('["cut off', []),
+        ('[\n  "cut off', []),
+        ('```json\n{"texts": [\n"cut off', []),
         ('{\n"texts": [\n"cut off', []),
         ("[sighs] I lost my card", ["[sighs] I lost my card"]),
         ("", []),

@@ -82,6 +82,9 @@ def test_what_cannot_be_exported_is_one_line(tmp_path: Path) -> None:
         export_model(str(tmp_path / "model"), str(tmp_path / "out"))
     with pytest.raises(RequestError, match="no directory"):
         export_model(str(tmp_path / "nowhere"), str(tmp_path / "out"))
+    for wrong in (tmp_path / "model" / "config.json", "s3://bucket/out"):
+        with pytest.raises(RequestError, match="--output is a folder on this machine"):
+            export_model(str(tmp_path / "model"), str(wrong))
     with pytest.raises(RequestError, match="not empty"):
         export_model(str(tmp_path / "model"), str(tmp_path))
 

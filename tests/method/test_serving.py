@@ -48,7 +48,10 @@ def test_several_requests_are_one_batch_and_each_gets_its_own(tmp_path: Path) ->
                 assert np.allclose(list(one.probabilities.values()), row, atol=1e-6)
 
 
-def test_a_new_model_is_taken_once_its_files_have_settled(tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", ["model", ".hidden/model"])
+def test_a_new_model_is_taken_once_its_files_have_settled(tmp_path: Path, folder: str) -> None:
+    tmp_path = tmp_path / folder
+    tmp_path.mkdir(parents=True)
     model(tmp_path)
     newest = NewestModel(str(tmp_path))
     before = newest.current.version

@@ -155,4 +155,6 @@ def test_soft_labels_have_the_shares_of_the_prior() -> None:
     assert weights.min() >= 0 and weights.max() <= 1
     certain = q.max(axis=1)
     assert np.corrcoef(certain, weights)[0, 1] > 0.9
+    certain, _ = soft_labels(np.eye(3)[[0, 0, 1]], np.array([0.0, 0.5, 0.5]))
+    assert certain.tolist() == np.eye(3)[[0, 0, 1]].tolist(), "a class without a share is not impossible"
     assert class_prior({}, LABELS, np.array([0, 0, 1, 2])).tolist() == [0.5, 0.25, 0.25]
