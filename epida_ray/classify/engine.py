@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from epida_ray.core.errors import RunError
+from epida_ray.core.steps import made_step
 
 SLICE = 4096
 """Texts that are tokenised, then packed, together."""
@@ -85,6 +86,7 @@ class Engine:
                 continue
             out[batch] = rows.float().cpu().numpy()
             at += len(batch)
+            made_step()
 
 
 def _out_of_memory(error: RuntimeError) -> bool:

@@ -20,6 +20,7 @@ from typing import Any, TypeVar, cast
 
 from epida_ray.core.cache import cache_dir
 from epida_ray.core.errors import RequestError
+from epida_ray.core.steps import made_step
 from epida_ray.generate.endpoint import chat, chat_url
 
 SPENT = "tokens"
@@ -107,7 +108,10 @@ class Client:
                 return None
 
         with ThreadPoolExecutor(min(self._parallel, max(1, len(items)))) as pool:
-            results = list(pool.map(guarded, items))
+            results = []
+            for result in pool.map(guarded, items):
+                made_step()
+                results.append(result)
         if errors:
             raise errors[0]
         return cast(list[Result], results)

@@ -6,11 +6,13 @@ import ctypes
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import copy_context
 from typing import Any, TypeGuard
 
 from epida_ray.core.errors import RequestError, TransientError
 from epida_ray.core.sample import Candidates, Rejected, Sample, SoftLabel, fold_space, sample_seeds
+from epida_ray.core.steps import made_step
 
 Answer = Candidates | Rejected
 
@@ -179,9 +181,9 @@ def _call(
 ) -> Sequence[object] | Rejected:
     try:
         if time_limit is None:
-            answers = generator.generate(batch, n, seeds)
+            answers = generator.generate(_Taken(batch), n, seeds)
         else:
-            answers = within(time_limit, lambda: generator.generate(batch, n, seeds))
+            answers = within(time_limit, lambda: generator.generate(_Taken(batch), n, seeds))
     except TimeoutError as error:
         if str(error) != _TOO_LONG:
             return Rejected(f"{name} raised {_described(error)}")
@@ -195,6 +197,15 @@ def _call(
     if len(answers) != len(batch):
         return Rejected(f"{name} gave {len(answers)} answers for {len(batch)} samples")
     return answers
+
+
+class _Taken(list[Sample]):
+    """The samples of a batch; a generator makes a step with each one it takes, so that slow work is heard of."""
+
+    def __iter__(self) -> Iterator[Sample]:
+        for sample in super().__iter__():
+            made_step()
+            yield sample
 
 
 _TOO_LONG = "the time limit is over"
@@ -221,7 +232,7 @@ def within(seconds: float, work: Callable[[], Any]) -> Any:
         except BaseException as error:
             failure.append(error)
 
-    thread = threading.Thread(target=run, daemon=True, name="generator")
+    thread = threading.Thread(target=copy_context().run, args=(run,), daemon=True, name="generator")
     thread.start()
     thread.join(seconds)
     if thread.is_alive():

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 from epida_ray.core.errors import RequestError
 from epida_ray.core.sample import Candidates, Rejected, Sample
+from epida_ray.core.steps import made_step
 from epida_ray.generate import draws
 from epida_ray.generate.draws import Draw, pick
 from epida_ray.generate.library import ROUNDS, Collector, between, unusable
@@ -168,6 +169,7 @@ def _marian(there: str, back: str, batch_size: int) -> RoundTrip:
         done: dict[int, str] = {}
         order = sorted(range(len(texts)), key=lambda k: len(texts[k]))
         for start in range(0, len(order), batch_size):
+            made_step()
             batch = order[start : start + batch_size]
             inputs = tokenizer(
                 [texts[k] for k in batch],

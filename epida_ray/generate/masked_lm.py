@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from epida_ray.core.errors import RequestError
 from epida_ray.core.sample import Candidates, Rejected, Sample
+from epida_ray.core.steps import made_step
 from epida_ray.generate import draws, languages
 from epida_ray.generate.draws import Draw, pick
 from epida_ray.generate.library import ROUNDS, Collector, unusable
@@ -176,6 +177,7 @@ class MaskedLM:
         results: list[list[list[tuple[str, float]]]] = [[] for _ in masked]
         order = sorted(range(len(texts)), key=lambda k: len(texts[k]))
         for start in range(0, len(order), self.batch_size):
+            made_step()
             batch = order[start : start + self.batch_size]
             inputs = self._tokenizer(
                 [texts[k] for k in batch],

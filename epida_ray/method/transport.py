@@ -10,7 +10,19 @@ from typing import Protocol
 import numpy as np
 
 
-class WeightTransport(Protocol):
+class StepCount(Protocol):
+    """Counts the steps that anyone makes."""
+
+    def step(self) -> None:
+        """Tell everyone who waits that the run makes progress."""
+        ...
+
+    def steps(self) -> int | None:
+        """Return the number of steps so far; another number than before means progress."""
+        ...
+
+
+class WeightTransport(StepCount, Protocol):
     """Carries versions of the weights, each a whole; they grow by one with every publish."""
 
     staleness: int
@@ -24,14 +36,6 @@ class WeightTransport(Protocol):
 
     def fetch(self, version: int, limit: float) -> dict[str, np.ndarray]:
         """Return these weights, or raise RunError after `limit` seconds in which nobody made a step."""
-        ...
-
-    def step(self) -> None:
-        """Tell everyone who waits that the run makes progress."""
-        ...
-
-    def steps(self) -> int | None:
-        """Return the number of steps so far; another number than before means progress."""
         ...
 
 

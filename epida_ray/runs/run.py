@@ -180,17 +180,13 @@ class Run:
         self._remove_strangers()
         shards = list(plan.shards())
         present = self.storage.names(self.committed)
-        beside = {folder: self.storage.names(folder) for folder in (layout.REJECTED, layout.SHORT)}
         done = [s for s in shards if self.file_name(s) in present]
         self.totals.seconds.update(self.manifest.seconds)
         self.totals.nodes.update(self.manifest.nodes)
         whole = []
         with ThreadPoolExecutor(8) as pool:
             for shard, counts in zip(done, pool.map(self._read_counts, done), strict=True):
-                name = self.file_name(shard)
-                if counts is not None and all(
-                    name in names or not getattr(counts, folder) for folder, names in beside.items()
-                ):
+                if counts is not None:
                     self.totals.add(counts)
                     whole.append(shard)
         self.save(
@@ -207,11 +203,16 @@ class Run:
         return self.plan.file_name(shard, self.fingerprint)
 
     def _read_counts(self, shard: Shard) -> ShardCounts | None:
-        """Return the counts of a finished shard, or None when its file is damaged and has to be made again."""
-        name = layout.shard_file(self.committed, self.file_name(shard))
+        """Return the counts of a finished shard, or None when one of its files is missing or damaged."""
+        name = self.file_name(shard)
         try:
-            return ShardCounts.from_metadata(self.storage.footer(name).metadata)
-        except (KeyError, TypeError, ValueError):
+            counts = ShardCounts.from_metadata(self.storage.footer(layout.shard_file(self.committed, name)).metadata)
+            beside = {layout.REJECTED: counts.rejected, layout.SHORT: counts.short}
+            beside[layout.CANDIDATES] = bool(self.manifest.request.get("candidates"))
+            for folder in (folder for folder, some in beside.items() if some):
+                self.storage.footer(layout.shard_file(folder, name))
+            return counts
+        except (FileNotFoundError, KeyError, TypeError, ValueError):
             return None
 
     def progress(self) -> dict[str, Any]:

@@ -293,6 +293,7 @@ class _Loop:
             pool=self.pool,
             pool_rewrites=self.request.pool_rewrites,
             teacher=self.request.teacher is not None,
+            steps=self.transport,
         )
 
     def _work(self, round_: int) -> list[Work]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 import ray
 
@@ -16,6 +17,7 @@ from epida_ray.runs.run import Run
 from epida_ray.stream.cluster import connected, size_pools
 from epida_ray.stream.metrics import RunMetrics
 from epida_ray.stream.pipeline import Job, run_shards
+from epida_ray.stream.steps import counted_steps
 
 SAVE_EVERY = 10.0
 """Seconds between two saves of the manifest while shards are being finished."""
@@ -46,14 +48,15 @@ def work_through(
         run.save(pools=pools._asdict(), driver=ray.util.get_node_ip_address())
         metrics = RunMetrics(run.run_id)
         try:
-            for counts in run_shards(job, left, pools, request.stall_timeout):
-                run.totals.add(counts)
-                metrics.shard(counts, run.manifest.shards - run.totals.shards)
-                tracker.update(run.totals.rows, f"{run.totals.kept:,} {done}")
-                run.check_rejected(request.max_rejected)
-                if time.monotonic() - saved > SAVE_EVERY:
-                    run.save_progress()
-                    saved = time.monotonic()
+            with counted_steps() as steps:
+                for counts in run_shards(replace(job, steps=steps), left, pools, request.stall_timeout):
+                    run.totals.add(counts)
+                    metrics.shard(counts, run.manifest.shards - run.totals.shards)
+                    tracker.update(run.totals.rows, f"{run.totals.kept:,} {done}")
+                    run.check_rejected(request.max_rejected)
+                    if time.monotonic() - saved > SAVE_EVERY:
+                        run.save_progress()
+                        saved = time.monotonic()
         except (TooManyRejected, TakenOver):
             raise
         except RunError as error:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ import ray.data
 
 from epida_ray.classify import Classifier, load
 from epida_ray.core.errors import RunError, TakenOver
+from epida_ray.core.steps import Patience, listening
 from epida_ray.data.plan import Plan, Shard
 from epida_ray.data.reader import ShardReader
 from epida_ray.data.storage import Storage, refusal
@@ -31,6 +33,7 @@ from epida_ray.method.prepare import load_language_model
 from epida_ray.method.requests import NO_GENERATOR
 from epida_ray.method.schema import Block
 from epida_ray.method.stages import RoundOptions, no_garbage_collection
+from epida_ray.method.transport import StepCount
 from epida_ray.runs import layout
 from epida_ray.runs.counts import ShardCounts
 from epida_ray.runs.crashes import REASON as CRASH
@@ -39,6 +42,8 @@ from epida_ray.select import needs_perplexity
 from epida_ray.stream.cluster import FINISH_SHARE, Pools, silence_ray_data
 from epida_ray.stream.compat import ITEMS, keep_idle_actors, map_blocks, was_restarted
 
+LOOK_EVERY = 2.0
+"""Seconds between two looks, while nothing arrives, at whether anybody makes steps."""
 IN_FLIGHT = 4
 """Shards that wait at an actor, the one in work included, so that it never runs dry while the driver is busy."""
 
@@ -66,6 +71,11 @@ class Job:
     """Whether the run only labels the pool."""
     teacher: bool = False
     """Whether the run has a teacher, who judges quality and labels rewrites and unlabelled texts."""
+    steps: StepCount | None = None
+    """Hears of every step in the middle of a shard, or the driver would give slow shards up."""
+
+    def heard(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.steps is None else listening(self.steps.step)
 
     def load_classifier(self, folder: str | None = None) -> Classifier:
         with self.storage.local(folder or self.model) as directory:
@@ -134,7 +144,7 @@ class Generate:
 
     def __call__(self, block: Block) -> Block:
         work = Work.of(block)
-        with no_garbage_collection():
+        with no_garbage_collection(), self.job.heard():
             clock = time.process_time()
             rows = self.readers[work.pool].read(work.shard)
             block = stages.read_unlabelled(rows) if work.pool else stages.read(rows, self.job.options.labels)
@@ -172,7 +182,7 @@ class Score:
             torch.set_num_threads(1)
 
     def __call__(self, block: Block) -> Block:
-        with no_garbage_collection():
+        with no_garbage_collection(), self.job.heard():
             clock, work = time.process_time(), Work.of(block)
 
             def part(start: int, stop: int) -> Block:
@@ -309,14 +319,14 @@ def run_shards(
             data = stage(data, score, pools.scorers, pools.scorer_cpus)
         batches = data.iter_batches(batch_size=None, prefetch_batches=0, batch_format="pyarrow")
     # Not one more than there are: the end of the stream comes when Ray Data has ended its actors, a second later.
-    for block in islice(bounded(iter(batches), stall_timeout), len(items)):
+    for block in islice(bounded(iter(batches), stall_timeout, job.steps), len(items)):
         counts = ShardCounts.from_block(block)
         counts.check()
         yield counts
 
 
-def bounded(items: Iterator[Any], limit: float, what: str = "shard") -> Iterator[Any]:
-    """Yield the same items, but raise RunError after waiting longer than `limit` seconds for one."""
+def bounded(items: Iterator[Any], limit: float, steps: StepCount | None = None, what: str = "shard") -> Iterator[Any]:
+    """Yield the same items, but raise RunError after `limit` seconds in which neither one came nor a step was made."""
     end = object()
     results: queue.Queue[Any] = queue.Queue()
 
@@ -332,12 +342,7 @@ def bounded(items: Iterator[Any], limit: float, what: str = "shard") -> Iterator
 
     def arrivals() -> Iterator[Any]:
         while True:
-            try:
-                item = results.get(timeout=limit)
-            except queue.Empty:
-                raise RunError(
-                    f"no {what} came for {limit:.0f} s; `ray status` shows what waits. --stall-timeout sets the limit"
-                ) from None
+            item = _arrival(results, limit, steps, what)
             if item is end:
                 return
             if isinstance(item, BaseException):
@@ -345,6 +350,18 @@ def bounded(items: Iterator[Any], limit: float, what: str = "shard") -> Iterator
             yield item
 
     return arrivals()
+
+
+def _arrival(results: queue.Queue[Any], limit: float, steps: StepCount | None, what: str) -> Any:
+    patience = Patience(limit, steps.steps if steps is not None else lambda: 0)
+    while True:
+        with suppress(queue.Empty):
+            return results.get(timeout=min(limit, LOOK_EVERY))
+        if patience.over():
+            raise RunError(
+                f"no {what} came and nobody made a step for {limit:.0f} s; `ray status` shows what waits. "
+                "--stall-timeout sets the limit"
+            )
 
 
 _ADVICE = re.compile(r"(?:\\n|\s)*Failed to (?:(?!Failed to ).)*? after \d+/\d+ attempts \(total backoff.*", re.DOTALL)

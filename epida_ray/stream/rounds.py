@@ -12,11 +12,12 @@ import ray
 import ray.data
 
 from epida_ray.core.errors import RunError
+from epida_ray.core.steps import Patience
 from epida_ray.method.transport import RoundClock, WeightTransport, version_for
 from epida_ray.runs.counts import ShardCounts
 from epida_ray.stream.cluster import Pools
 from epida_ray.stream.compat import block_references, map_blocks
-from epida_ray.stream.pipeline import Generate, Job, Score, Work, bounded, cause, data_context, finish
+from epida_ray.stream.pipeline import LOOK_EVERY, Generate, Job, Score, Work, bounded, cause, data_context, finish
 
 AHEAD = 2
 """Rounds that generation may run ahead of training; more would take the cores that training needs."""
@@ -79,7 +80,7 @@ class Scorers:
         make_actor: Any = ray.remote(
             num_cpus=pools.scorer_cpus, num_gpus=pools.scorer_gpus, max_restarts=-1, max_task_retries=-1
         )
-        self.limit = limit
+        self.limit, self.transport = limit, transport
         actor = make_actor(Scorer)
         self.actors = [actor.remote(job, transport, limit) for _ in range(pools.scorers)]
 
@@ -104,13 +105,16 @@ class Scorers:
             yield self._next(waiting, load)
 
     def _next(self, waiting: dict[Any, int], load: list[int]) -> Judged:
-        ready, _ = ray.wait(list(waiting), timeout=self.limit)
-        if not ready:
-            silent = ", ".join(str(number + 1) for number in sorted(set(waiting.values())))
-            raise RunError(
-                f"scorer {silent} of {len(self.actors)} did not answer within {self.limit:.0f} s; "
-                "--stall-timeout sets the limit"
-            )
+        patience = Patience(self.limit, self.transport.steps)
+        ready: list[Any] = []
+        while not ready:
+            ready, _ = ray.wait(list(waiting), timeout=min(self.limit, LOOK_EVERY))
+            if not ready and patience.over():
+                silent = ", ".join(str(number + 1) for number in sorted(set(waiting.values())))
+                raise RunError(
+                    f"scorer {silent} of {len(self.actors)} did not answer, and nobody made a step for "
+                    f"{self.limit:.0f} s; --stall-timeout sets the limit"
+                )
         load[waiting.pop(ready[0])] -= 1
         try:
             answer: Judged = ray.get(ready[0], timeout=60)
@@ -141,7 +145,9 @@ class Candidates:
                 num_cpus=pools.generator_cpus,
                 num_gpus=pools.generator_gpus or None,
             )
-            self._blocks = zip(self.work, bounded(block_references(data), limit, "round's candidates"), strict=True)
+            self._blocks = zip(
+                self.work, bounded(block_references(data), limit, transport, "round's candidates"), strict=True
+            )
         self.waited = 0.0
 
     def of_round(self, round_: int, shards: int) -> Iterator[tuple[Work, Any]]:

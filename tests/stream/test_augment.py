@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from hashlib import sha256
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import ray.data
 from epida_ray.core.errors import RequestError, RunError, TransientError
 from epida_ray.core.labels import label_set
 from epida_ray.core.progress import Reporter
-from epida_ray.core.sample import Candidates, fold_space
+from epida_ray.core.sample import Candidates, Rejected, fold_space
 from epida_ray.data.plan import Columns, plan_inputs
 from epida_ray.data.storage import Storage
 from epida_ray.method.prepare import check_files, train_judge
@@ -49,6 +50,17 @@ def augment(request: AugmentRequest) -> AugmentResult:
     """With one actor of each kind, unless the test says otherwise: they start faster."""
     few = {name: getattr(request, name) or 1 for name in ("generator_actors", "scorer_actors")}
     return run_augment(request.model_copy(update=few))
+
+
+class Slow:
+    """Takes two seconds for each sample."""
+
+    def generate(self, samples, n, seeds):  # type: ignore[no-untyped-def]
+        made = []
+        for sample in samples:
+            time.sleep(2)
+            made.append(Candidates([f"{sample.text} {i}" for i in range(n)], ["slow"] * n))
+        return made
 
 
 @pytest.fixture(scope="module")
@@ -338,6 +350,46 @@ def test_a_damaged_or_missing_shard_is_made_again_even_of_a_finished_run(tmp_pat
     result = augment(request)
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == whole
     assert result.manifest.status == "finished" and result.manifest.done.shards == 2
+
+
+def test_damage_beside_a_shard_is_made_again(tmp_path: Path, model: str) -> None:
+    path = corpus(tmp_path / "in.parquet", 128, text=["hi", *(f"send back the lamp number {i}" for i in range(127))])
+    request = AugmentRequest(
+        input=str(path), output=str(tmp_path / "run"), classifier=model, candidates=True, max_rejected=0.5,
+        generator="tests.stream.test_augment:NoGreetings",
+    )  # fmt: skip
+    augment(request)
+    files = [
+        p for kind in ("augmented", "rejected", "short", "candidates") for p in (tmp_path / "run" / kind).iterdir()
+    ]
+    whole = {p: p.read_bytes() for p in files}
+    assert {p.parent.name for p in whole} == {"augmented", "rejected", "short", "candidates"}
+    for damage in (lambda p: p.write_bytes(whole[p][: len(whole[p]) // 2]), Path.unlink):
+        for p in whole:
+            if p.parent.name != "augmented":
+                damage(p)
+        assert augment(request).manifest.status == "finished"
+        assert {p: p.read_bytes() for p in whole} == whole
+
+
+class NoGreetings:
+    """Rejects one text and has too few rewrites of another."""
+
+    def generate(self, samples, n, seeds):  # type: ignore[no-untyped-def]
+        made = []
+        for sample in samples:
+            count = 2 if sample.text.endswith(" 9") else n
+            made.append(Candidates([f"{sample.text} {i}" for i in range(count)], ["count"] * count))
+        return [Rejected("a greeting") if s.text == "hi" else one for s, one in zip(samples, made, strict=True)]
+
+
+def test_a_shard_may_take_longer_than_the_stall_timeout(tmp_path: Path, model: str) -> None:
+    path = corpus(tmp_path / "in.parquet", 9)
+    request = AugmentRequest(
+        input=str(path), output=str(tmp_path / "run"), classifier=model, generator="tests.stream.test_augment:Slow",
+        stall_timeout=8.0,
+    )  # fmt: skip
+    assert augment(request).manifest.done.kept == 27
 
 
 class Deadly:
