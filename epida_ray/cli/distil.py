@@ -52,7 +52,7 @@ def command(
     made = label(make_request(LabelRequest, labels), reporter)
     student = {
         "input": made.labelled, "output": below(output, "student"), "teacher": teacher, "soft_labels": True,
-        "generator": NO_GENERATOR, "classifier": classifier, "eval": eval,
+        "generator": NO_GENERATOR, "classifier": classifier, "eval": eval, "labels": tuple(made.manifest.labels),
     } | shared_options  # fmt: skip
     result = train(make_request(TrainRequest, student), reporter)
     reporter.say(f"model: {result.model_dir}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
@@ -18,10 +19,10 @@ MANY_CLASSES = 20
 SEPARATORS = "|;,"
 
 
-def check_classes(labels: Sequence[str], names: Sequence[str], column: str) -> None:
+def check_classes(labels: Sequence[str], names: Sequence[str], column: str, named: bool = False) -> None:
     """Refuse labels that are not one class per row: too few, numbers that were measured, or several per row.
 
-    `labels` are the classes, `names` those of the rows.
+    `labels` are the classes, `names` those of the rows. `named`: the user has named the classes, so any name is meant.
     """
     if len(labels) < 2:
         raise RequestError(
@@ -34,6 +35,12 @@ def check_classes(labels: Sequence[str], names: Sequence[str], column: str) -> N
             f"column {column!r} holds lists, such as {min(lists)[:60]}: these are multi-label data, and epida learns "
             "one class per text; choose one, or train a model for each class with a yes/no column"
         )
+    if not named and (joined := _joined(classes)):
+        raise RequestError(
+            f"column {column!r} has labels such as {joined[:60]!r}, which join classes that also stand alone: these "
+            "are multi-label data, and epida learns one class per text; choose one, train a model for each class with a "
+            "yes/no column, or name all classes with --labels to learn each combination as a class of its own"
+        )
     if len(classes) >= MANY_CLASSES and 2 * len(classes) > len(names):
         raise RequestError(
             f"column {column!r} has {len(classes):,} different values in {len(names):,} rows, such as "
@@ -41,17 +48,30 @@ def check_classes(labels: Sequence[str], names: Sequence[str], column: str) -> N
         )
 
 
+def _joined(classes: set[str]) -> str | None:
+    """Return a label that joins classes which also stand alone, such as a|b beside a and b; not a|b beside a only,
+    which may be a class and a part of it."""
+    for name in sorted(classes):
+        parts = _parts(name)
+        if len(parts) > 1 and set(parts) <= classes:
+            return name
+    return None
+
+
+def _parts(name: str) -> list[str]:
+    return [part.strip() for part in re.split(f"[{SEPARATORS}]", name)]
+
+
 def multi_label_hint(names: Iterable[str]) -> str | None:
-    """Return a warning when labels look like several classes joined by a separator, such as a|b beside a and b."""
+    """Return a warning when labels look like several classes joined by separators."""
     classes = set(names)
-    for separator in SEPARATORS:
-        joined = [name for name in classes if separator in name]
-        parts = {part.strip() for name in joined for part in name.split(separator)}
-        if len(joined) > 1 and (parts & classes or len(parts) < len(joined)):
-            return (
-                f"labels such as {min(joined)[:60]!r} look like several classes joined by {separator!r}; each "
-                "combination is learned as a class of its own"
-            )
+    joined = [name for name in classes if len(_parts(name)) > 1]
+    parts = {part for name in joined for part in _parts(name)}
+    if len(joined) > 1 and (parts & classes or len(parts) < len(joined)):
+        return (
+            f"labels such as {min(joined)[:60]!r} look like multi-label data; epida learns each combination as a class "
+            "of its own"
+        )
     return None
 
 

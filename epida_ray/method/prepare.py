@@ -268,10 +268,12 @@ def write_rejected(storage: Storage, name: str, rows: list[RejectedRow], reporte
         reporter.warn(f"{len(rows):,} rows of {name} are rejected, see {file}; the first: {rows[0].reason}")
 
 
-def _check_classes(labels: Sequence[str], rows: list[Row], column: str, rejected: list[RejectedRow]) -> None:
+def _check_classes(
+    labels: Sequence[str], rows: list[Row], column: str, rejected: list[RejectedRow], named: bool
+) -> None:
     """Refuse what `check_classes` refuses, and say first what other rows were left out for: that may be the cause."""
     try:
-        check_classes(labels, [row.label for row in rows], column)
+        check_classes(labels, [row.label for row in rows], column, named)
     except RequestError as error:
         if not rejected:
             raise
@@ -293,7 +295,7 @@ def train_judge(request: AugmentRequest, plan: Plan, storage: Storage | None, re
         write_rejected(storage, "train", rejected + unknown, reporter)
     if not rows:
         raise RequestError(NO_ROWS)
-    _check_classes(labels, rows, request.label_column, rejected)
+    _check_classes(labels, rows, request.label_column, rejected, bool(request.labels))
     if not known:
         raise RequestError(f"no row has one of --labels {','.join(labels)}")
     classifier = create(request.classifier, labels, seed=request.seed, **request.classifier_options())
@@ -353,6 +355,8 @@ def prepare_training(
     labels = request.labels or (classifier.labels if classifier else label_set([r.label for r in rows]))
     rows, unknown = split_known(rows, labels)
     rejected += unknown
+    if total and not rows:
+        raise RequestError(f"no row of TRAIN can be used; the first: {rejected[0].reason}")
     write_rejected(storage, "input", rejected, reporter)
     if len(rejected) > request.max_rejected * total:
         raise TooManyRejected(
@@ -360,8 +364,9 @@ def prepare_training(
             f"{request.max_rejected:g} allows; the first: {rejected[0].reason}. They are in "
             f"{storage.location}/rejected; fix TRAIN, or continue with a larger --max-rejected"
         )
-    _check_classes(labels, rows, request.label_column, rejected)
-    if hint := multi_label_hint(labels):
+    named = bool(request.labels or given)
+    _check_classes(labels, rows, request.label_column, rejected, named)
+    if not named and (hint := multi_label_hint(labels)):
         reporter.warn(hint)
     if "eval" in plans:
         test = _usable("eval", plans["eval"], labels, storage, reporter)

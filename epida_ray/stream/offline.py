@@ -76,8 +76,9 @@ def interruptible(run: Run, reporter: Reporter | None = None) -> Iterator[None]:
     try:
         yield
     except RequestError as error:
-        if run.manifest.status == "preparing":
-            run.save(problem=str(error))  # `epida status` shows it; a corrected request may use the directory
+        if run.manifest.status != "finished" and not run.manifest.done.shards and run.manifest.best is None:
+            # nothing is done, so a corrected request may use the directory; `epida status` shows the problem
+            run.save(status="preparing", problem=str(error))
         raise
     except KeyboardInterrupt:
         run.save(status="interrupted", **(run.progress() if run.totals.shards else {}))

@@ -32,6 +32,11 @@ def test_labels_that_are_no_classes() -> None:
         checks.check_classes(["a", '["a", "b"]'], ["a", '["a", "b"]'], "label")
     with pytest.raises(RequestError, match=r"one class only \(a\)"):
         checks.check_classes(["a"], ["a", "a"], "label")
+    joined = ["sport", "politics", "sport,politics"]
+    with pytest.raises(RequestError, match=r"'sport,politics', which join classes .* multi-label data, .* --labels"):
+        checks.check_classes(joined, joined, "label")
+    checks.check_classes(joined, joined, "label", named=True)
+    checks.check_classes(["billing", "billing|refund"], ["billing", "billing|refund"], "label")
     checks.check_classes([str(i) for i in range(50)], [str(i) for i in range(50)] * 3, "label")
 
 
@@ -43,6 +48,7 @@ def test_labels_that_are_no_classes() -> None:
         (["black, or white", "red"], False),
         (["yes", "no"], False),
         (["rock; pop", "jazz; soul"], False),
+        (["sport", "sport,politics", "politics;art"], True),
     ],
 )
 def test_several_classes_in_one_label(labels: list[str], looks: bool) -> None:

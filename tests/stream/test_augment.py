@@ -207,6 +207,21 @@ def test_a_run_interrupted_before_its_plan_claims_no_progress(tmp_path: Path) ->
     assert run.manifest.status == "interrupted" and run.manifest.done == Done()
 
 
+def test_a_request_that_is_refused_late_leaves_the_directory_free(tmp_path: Path) -> None:
+    run = Run(str(tmp_path / "run"))
+    run.open("augment", {"k": 3}, {})
+    run.save(status="running")
+    with pytest.raises(RequestError, match="no Ray"), run, interruptible(run):
+        raise RequestError("no Ray at that address")
+    again = Run(str(tmp_path / "run"))
+    assert not again.open("augment", {"k": 4}, {})
+    again.save(status="running", done=Done(shards=1))
+    with pytest.raises(RequestError, match="too long"), again, interruptible(again):
+        raise RequestError("too long")
+    with pytest.raises(RequestError, match="holds a run with other options"):
+        Run(str(tmp_path / "run")).open("augment", {"k": 5}, {})
+
+
 def test_too_many_rejected_rows_fail_clearly_and_a_larger_budget_goes_on(tmp_path: Path, model: str) -> None:
     texts = [f"Please help me to send parcel {i}" if i % 2 else " " for i in range(200)]
     path = corpus(tmp_path / "in.parquet", 200, text=texts)

@@ -108,3 +108,11 @@ def test_a_student_learns_what_the_teacher_says(tmp_path: Path, model: str) -> N
     corpus(tmp_path / "test.parquet", 60)
     result = evaluate_model(str(output / "student" / "model"), str(tmp_path / "test.parquet"), "text", "label")
     assert result["macro_f1"] > 0.95
+
+
+def test_a_teacher_may_know_classes_that_the_pool_does_not_have(tmp_path: Path, model: str) -> None:
+    openings = list(OPENINGS.values())[:2]
+    pool = [f"{openings[i % 2]} {NOUNS[i % 7]} in box {i}" for i in range(96)]
+    pq.write_table(pa.table({"text": pool}), tmp_path / "pool.parquet")
+    distil.command(str(tmp_path / "pool.parquet"), model, str(tmp_path / "fast"), classifier="linear", quiet=True)
+    assert load(tmp_path / "fast" / "student" / "model").labels == tuple(sorted(OPENINGS))
