@@ -64,13 +64,16 @@ class Plan(BaseModel):
         skipped = [f"not read: {line}" for line in self.skipped[:_MOST_SKIPPED]]
         return [*self.notes, *skipped, *([f"not read: {more:,} more files"] if more > 0 else [])]
 
-    def cut(self, texts: int = 1, classes: int = 0) -> Plan:
+    def cut(self, texts: int = 1, classes: int = 0, most: int | None = None) -> Plan:
         """Return the plan for work that makes so many texts of a row, each with so many probabilities.
 
-        Its shards hold no more than fits into memory, and of the offsets it keeps those of the shards.
+        Its shards hold no more than fits into memory, and about `most` rows at most; of the offsets it keeps those of
+        the shards.
         """
         size = sum(f.unpacked or f.bytes for f in self.files) // max(1, self.rows)
         rows = rows_in_memory(self.shard_rows, texts, classes, size)
+        while most is not None and rows > max(STEP, most):
+            rows //= 2
         files = tuple(_thinned(file, rows // self.offset_rows) for file in self.files)
         return self.model_copy(update={"files": files, "shard_rows": rows, "offset_rows": rows})
 

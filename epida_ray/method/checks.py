@@ -38,8 +38,8 @@ def check_classes(labels: Sequence[str], names: Sequence[str], column: str, name
     if not named and (joined := _joined(classes)):
         raise RequestError(
             f"column {column!r} has labels such as {joined[:60]!r}, which join classes that also stand alone: these "
-            "are multi-label data, and epida learns one class per text; choose one, train a model for each class with a "
-            "yes/no column, or name all classes with --labels to learn each combination as a class of its own"
+            "are multi-label data, and epida learns one class per text; choose one, train a model for each class with "
+            "a yes/no column, or name all classes with --labels to learn each combination as a class of its own"
         )
     if len(classes) >= MANY_CLASSES and 2 * len(classes) > len(names):
         raise RequestError(

@@ -16,7 +16,7 @@ from epida_ray.data.reader import ShardReader
 from epida_ray.data.storage import Storage
 from epida_ray.method import prepare, stages
 from epida_ray.method.output import Origin, general_reason, kept_rows, pool_rows, rejected_of
-from epida_ray.method.pool import class_prior, pool_shards, pool_texts
+from epida_ray.method.pool import class_prior, pool_plan, pool_shards, pool_texts
 from epida_ray.method.requests import TrainRequest
 from epida_ray.method.results import round_summary
 from epida_ray.method.rewriter import Rewriter
@@ -49,7 +49,8 @@ def train(request: TrainRequest, reporter: Reporter | None = None) -> Trained:
     pool = plans.get("unlabelled")
     prior = class_prior(request.prior, found.labels, rows.y)
     if pool is not None:
-        prepare.check_pool(request, plans, reporter)
+        prepare.check_pool(request, plans, found.labels, reporter)
+        pool = pool_plan(pool, request, len(found.labels))
     teacher = prepare.load_teacher(request, found.labels) if request.teacher is not None else None
     learn_from = rows
     if teacher is not None and request.soft_labels:

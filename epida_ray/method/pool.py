@@ -12,6 +12,7 @@ from epida_ray.classify.examples import PoolTexts
 from epida_ray.core.errors import RequestError
 from epida_ray.core.labels import hard
 from epida_ray.data.plan import Plan, Shard
+from epida_ray.method.requests import TrainRequest
 from epida_ray.method.schema import PSEUDO
 
 SHARPNESS = 2.0
@@ -22,6 +23,14 @@ ALIGNMENTS = 10
 """Steps of the alignment with the prior; the class shares then differ from it by less than a hundredth."""
 ROWS_PER_STEP = 64
 """Unlabelled texts in a training step, about."""
+SHARDS_PER_ROUND = 8
+"""A round's texts come from at least so many shards, or a large pool would give it many more than were asked for."""
+
+
+def pool_plan(plan: Plan, request: TrainRequest, classes: int) -> Plan:
+    """Return the plan of the unlabelled texts, cut into the shards that rounds take."""
+    texts = 1 + request.pool_rewrites * request.k * request.m
+    return plan.cut(texts, classes, most=request.pool_rows // SHARDS_PER_ROUND)
 
 
 def pool_shards(plan: Plan, round_: int, rows: int, seed: int) -> list[Shard]:
@@ -57,10 +66,17 @@ def class_prior(given: Mapping[str, float], labels: Sequence[str], y: np.ndarray
         return np.bincount(hard(y), minlength=len(labels)) / len(y)
     if set(given) != set(labels):
         raise RequestError(f"--prior must have a share for each of the classes {', '.join(labels)}")
-    prior = np.array([float(given[label]) for label in labels])
-    if (prior < 0).any() or abs(prior.sum() - 1) > 0.01:
+    prior = np.array([_share(given[label]) for label in labels])
+    if not (prior >= 0).all() or not abs(prior.sum() - 1) <= 0.01:
         raise RequestError(f"the shares of --prior must be at least 0 and sum to 1, not {prior.sum():g}")
     return prior / prior.sum()
+
+
+def _share(value: object) -> float:
+    try:
+        return float(str(value))
+    except ValueError:
+        raise RequestError(f"a share of --prior is a number such as 0.25, not {value}") from None
 
 
 def pool_texts(table: pa.Table, prior: np.ndarray, share: float) -> PoolTexts:

@@ -27,7 +27,7 @@ from epida_ray.method.checks import check_classes, long_texts, multi_label_hint,
 from epida_ray.method.contents import contents, versions_of
 from epida_ray.method.evaluate import no_model
 from epida_ray.method.output import RejectedRow, rejected_table
-from epida_ray.method.pool import pool_shards, text_hash
+from epida_ray.method.pool import pool_plan, pool_shards, text_hash
 from epida_ray.method.requests import (
     AUTO,
     NO_GENERATOR,
@@ -80,7 +80,8 @@ def with_defaults(request: TrainRequest, reporter: Reporter) -> TrainRequest:
         "classifier": "encoder",
         "classifier_args": {"tune": "contrastive"} | request.classifier_args,
     }
-    named = request.model_fields_set & REWRITING
+    rewrites_for_teacher = request.teacher is not None and not (request.unlabelled or request.soft_labels)
+    named = request.model_fields_set & REWRITING or rewrites_for_teacher
     if not named:
         chosen["generator"] = NO_GENERATOR
     rewrites = "" if named else ", without rewrites, which add nothing to it"
@@ -184,9 +185,9 @@ def load_teacher(request: Any, labels: Sequence[str]) -> Any:
     return teacher
 
 
-def check_pool(request: Any, plans: dict[str, Plan], reporter: Reporter) -> None:
+def check_pool(request: Any, plans: dict[str, Plan], labels: Sequence[str], reporter: Reporter) -> None:
     """Say what is unusual about the unlabelled texts; raise RequestError when none can be used."""
-    plan = plans["unlabelled"]
+    plan = pool_plan(plans["unlabelled"], request, len(labels))
     known: dict[bytes, str] = {}
     for name in ("eval", "dev"):
         if name in plans:

@@ -87,7 +87,7 @@ class Progress:
     top: float = 0.0
     """The largest dev macro-F1 of any round."""
     worse: int = 0
-    """Rounds since the best one."""
+    """Rounds without a better dev score."""
     stopped: bool = False
     metrics: list[dict[str, Any]] = field(default_factory=list)
 
@@ -118,13 +118,14 @@ class RoundTrainer:
         trained = time.perf_counter()
         calibration = self._calibrate()
         score = dev_score(self.classifier, self.dev.texts, self.dev.y)
+        improved = score.macro_f1 > progress.top
         progress.top = max(progress.top, score.macro_f1)
-        if self._is_better(score, pool is not None):
-            progress.best, progress.best_round, progress.worse = score, round_, 0
+        if better := self._is_better(score, pool is not None):
+            progress.best, progress.best_round = score, round_
             self.best = self._refitted(round_, kept, pool) if self._refits() else self.classifier.state()
-        else:
-            progress.worse += 1
-            progress.stopped = options.patience is not None and progress.worse >= options.patience
+        # with unlabelled texts a round may be kept although it is no better
+        progress.worse = 0 if (improved if pool is not None else better) else progress.worse + 1
+        progress.stopped = options.patience is not None and progress.worse >= options.patience
         progress.round = round_
         line = {
             "round": round_,

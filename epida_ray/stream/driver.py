@@ -29,7 +29,7 @@ from epida_ray.method import prepare
 from epida_ray.method.card import write_card
 from epida_ray.method.corpus import corpus_samples, write_corpus
 from epida_ray.method.evaluate import evaluate_model
-from epida_ray.method.pool import class_prior, pool_shards
+from epida_ray.method.pool import class_prior, pool_plan, pool_shards
 from epida_ray.method.requests import TrainRequest
 from epida_ray.method.results import TrainResult, round_summary
 from epida_ray.method.round_plan import learn_options, round_shard_rows
@@ -84,7 +84,7 @@ def _prepare(request: TrainRequest, plans: dict[str, Plan], generator: Any, run:
     if "unlabelled" in plans:
         y = prepare.labelled(found.train, found.labels).y
         class_prior(request.prior, found.labels, y)
-        prepare.check_pool(request, plans, reporter)
+        prepare.check_pool(request, plans, found.labels, reporter)
     soft = None
     if request.teacher is not None:
         teacher = prepare.load_teacher(request, found.labels)
@@ -141,7 +141,7 @@ def _prior(request: TrainRequest, run: Run) -> np.ndarray:
 
 def _rounds(request: TrainRequest, run: Run, pool: Plan | None, reporter: Reporter) -> None:
     if pool is not None:
-        pool = pool.cut(1 + request.pool_rewrites * request.k * request.m, len(run.manifest.labels))
+        pool = pool_plan(pool, request, len(run.manifest.labels))
     options = _learn_options(request, run, pool)
     if options.schedule.pretrain == 0 and request.augmenting:
         reporter.warn("with --pretrain-epochs 0 an untrained classifier judges the first candidates")

@@ -27,6 +27,12 @@ def test_few_rows_get_a_tuned_encoder_without_rewrites(tmp_path: Path) -> None:
     assert resolved(tmp_path, classifier_args={"tune": "none"}).classifier_args == {"tune": "none"}
 
 
+def test_a_teacher_without_other_texts_labels_rewrites(tmp_path: Path) -> None:
+    assert resolved(tmp_path, teacher="model").generator == "eda"
+    assert resolved(tmp_path, teacher="model", unlabelled="pool").generator == "none"
+    assert resolved(tmp_path, teacher="model", soft_labels=True).generator == "none"
+
+
 def test_what_the_user_names_is_left_alone(tmp_path: Path) -> None:
     chosen = resolved(tmp_path, classifier="cnn")
     assert (chosen.classifier, chosen.generator) == ("cnn", "eda")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from epida_ray.classify.cnn import CNN
-from epida_ray.classify.examples import Kept
+from epida_ray.classify.examples import Kept, PoolTexts
 from epida_ray.classify.linear import Linear
 from epida_ray.classify.training import TrainingOptions
 from epida_ray.core.errors import RequestError
@@ -56,6 +56,16 @@ def test_without_rewrites_round_0_may_be_the_best_and_patience_ends_training() -
     one = trainer(loss="original", patience=1, schedule=Schedule(30, (1,) * 50))
     one.run(shouted)
     assert one.progress.stopped and one.progress.round == one.progress.best_round + 1 < 50
+
+
+def test_patience_ends_training_with_unlabelled_texts_that_bring_nothing_more() -> None:
+    one = trainer(loss="original", patience=3, schedule=Schedule(30, (1,) * 50))
+    texts = one.train_rows.texts
+    labels = np.eye(len(one.classifier.labels), dtype=np.float32)[one.train_rows.y]
+    one.run(shouted, lambda round_: PoolTexts(texts, labels, np.ones(len(texts), np.float32), 0.1))
+    f1 = [line["dev_macro_f1"] for line in one.progress.metrics]
+    assert one.progress.stopped and len(f1) < 51
+    assert len(f1) - 1 - f1.index(max(f1)) == 3
 
 
 def test_a_trainer_continues_where_another_stopped() -> None:

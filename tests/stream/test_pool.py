@@ -13,7 +13,7 @@ import pytest
 from epida_ray.core.errors import RequestError
 from epida_ray.core.options import make_request
 from epida_ray.data.plan import Columns, plan_inputs
-from epida_ray.method.pool import class_prior, pool_shards, soft_labels
+from epida_ray.method.pool import class_prior, pool_plan, pool_shards, soft_labels
 from epida_ray.method.requests import TrainRequest
 from epida_ray.method.schema import PSEUDO, check
 from epida_ray.stream.driver import train
@@ -143,6 +143,23 @@ def test_slices_of_the_pool_cover_it_and_come_round(tmp_path: Path) -> None:
     assert {shard for part in taken for shard in part} == set(shards)
     assert pool_shards(plan, 9, 128, seed=3) == taken[0] != pool_shards(plan, 1, 128, seed=4)
     assert pool_shards(plan, 5, 10**6, seed=3) == shards
+
+
+def test_a_round_uses_about_as_many_texts_of_a_large_pool_as_are_asked_for(tmp_path: Path) -> None:
+    plan = plan_inputs(str(pool(tmp_path / "pool.parquet", 70_000)), Columns(label=None))
+    assert plan.shard_rows == 4096
+    for rows in (100, 1000, 5000):
+        wanted = TrainRequest(input="in", output="out", unlabelled="pool", pool_rows=rows)
+        cut = pool_plan(plan, wanted, 2)
+        shards = pool_shards(cut, 1, rows, seed=3)
+        assert rows <= sum(s.stop - s.start for s in shards) <= 1.3 * rows
+        assert sum(s.stop - s.start for s in cut.shards()) == 70_000
+
+
+@pytest.mark.parametrize("share", ["1/3", "30%", "nan", "inf"])
+def test_a_share_of_the_prior_that_is_no_number(share: str) -> None:
+    with pytest.raises(RequestError, match=r"--prior"):
+        class_prior({"a": share, "b": 0.5}, ["a", "b"], np.array([0, 1]))
 
 
 def test_soft_labels_have_the_shares_of_the_prior() -> None:
