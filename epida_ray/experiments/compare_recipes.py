@@ -12,7 +12,7 @@ import numpy as np
 from epida_ray.classify import CLASSIFIERS
 from epida_ray.core.errors import RequestError
 from epida_ray.core.options import flag, option_of
-from epida_ray.method.check import UNEVEN
+from epida_ray.method.checks import UNEVEN
 from epida_ray.method.requests import NO_GENERATOR, TrainRequest, make_request
 
 LONGER = 3

@@ -34,8 +34,6 @@ SMALL_CLASS = 5
 """With fewer rows, cross-validation cannot test a class in each of its five folds."""
 LONG_WORDS = 200
 """Sentence encoders read about so many words of a text."""
-UNEVEN = 3.0
-"""Ratio of the largest to the smallest class from which --balance is worth a try."""
 DRIFT = 0.1
 """Share of rows that would need another label for two files to have the same shares of the classes."""
 MIXED_SCRIPTS = 0.01

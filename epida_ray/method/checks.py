@@ -17,6 +17,8 @@ from epida_ray.method.pool import text_hash
 MANY_CLASSES = 20
 """From this many classes on, there must be more than two rows per class."""
 SEPARATORS = "|;,"
+UNEVEN = 3.0
+"""Ratio of the largest to the smallest class from which --balance is worth a try."""
 
 
 def check_classes(labels: Sequence[str], names: Sequence[str], column: str, named: bool = False) -> None:

@@ -154,6 +154,7 @@ def claim(location: str, take_over: bool = False) -> Lease:
     storage = Storage(location)
     numbers = Numbers(storage, OWNER)
     for _ in range(_CLAIM_ATTEMPTS):
+        before = storage.names(OWNER)
         number, names = numbers.newest()
         if not take_over:
             for name in names:
@@ -171,11 +172,20 @@ def claim(location: str, take_over: bool = False) -> Lease:
         except (OSError, TransientError) as error:
             reason = getattr(error, "strerror", None) or error.__cause__ or error
             raise RequestError(f"cannot write to {location}: {one_line(reason)}") from error
+        if created is not None and not take_over and _competitors(storage, number + 1, before):
+            with contextlib.suppress(FileNotFoundError):
+                storage.remove(f"{OWNER}/{created}")
+            created = None
         if created is not None:
             numbers.forget_before(number + 1)
             return Lease(storage.url, number + 1, created, mine)
         time.sleep(random.uniform(0.05, 0.5))
     raise RequestError(f"{location} is being claimed by several commands at once; start one of them again")
+
+
+def _competitors(storage: Storage, number: int, before: set[str]) -> bool:
+    """Return whether somebody has claimed a smaller number since `before`: one that was withdrawn and looked free."""
+    return any(0 < _number(name) < number for name in storage.names(OWNER) - before)
 
 
 def was_last(storage: Storage, number: int) -> bool:

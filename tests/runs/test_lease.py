@@ -23,7 +23,7 @@ from moto.server import ThreadedMotoServer
 from epida_ray.core.errors import RequestError, TakenOver
 from epida_ray.data.storage import Storage
 from epida_ray.runs import lease
-from epida_ray.runs.lease import Lease, claim
+from epida_ray.runs.lease import Claim, Lease, Numbers, claim
 from epida_ray.runs.run import Run
 
 
@@ -115,6 +115,26 @@ def test_of_many_at_once_one_gets_the_directory(place: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         held = [one for one in pool.map(attempt, range(8)) if one]
     assert len(held) == 1
+
+
+def test_a_claim_gives_way_to_one_whose_number_looked_free(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim that another process withdraws looks as if the directory were free; a third may just have taken it."""
+    create = Numbers.create
+    rivals: list[Lease] = []
+
+    def late(self: Numbers, number: int, content: dict[str, Any]) -> str | None:
+        if number == 2 and not rivals:
+            rivals.append(Lease(place, 1, "000001-rival.json", Claim(**content)))
+            Storage(place).write("owner/000001-rival.json", json.dumps(content).encode())
+        return create(self, number, content)
+
+    newest = Numbers.newest
+    withdrawn = iter([(1, ["000001-withdrawn.json"])])
+    monkeypatch.setattr(Numbers, "newest", lambda self: next(withdrawn, None) or newest(self))
+    monkeypatch.setattr(Numbers, "create", late)
+    with pytest.raises(RequestError, match="in use by process"):
+        claim(place)
+    rivals[0].check()
 
 
 def test_processes_that_claim_a_disk_at_once(tmp_path: Path) -> None:
