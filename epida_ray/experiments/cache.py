@@ -27,6 +27,7 @@ DEPENDS_ON = (
     "classify",
     "select",
     "method/folds.py",
+    "method/learn.py",
     "method/noise.py",
     "method/output.py",
     "method/pool.py",

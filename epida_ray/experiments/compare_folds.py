@@ -91,12 +91,12 @@ def run_fold(recipe: Recipe, data: Data, fold: Fold) -> dict[str, Any]:
 def train_recipe(recipe: Recipe, data: Data, learned: np.ndarray, seed: int) -> Any:
     """Return the recipe's classifier, trained on these rows."""
     teacher = train_recipe(recipe.teacher, data, learned, seed) if recipe.teacher is not None else None
-    request = recipe.request(seed=seed)
+    texts = data.pool if recipe.pool else ()
+    request = recipe.request(seed=seed, unlabelled="pool.parquet" if texts else None)
     train, dev = data.rows.take(learned).split(request.dev_share, seed)
     if not len(dev):
         raise RequestError("in one fold every class has one row, so no row is left to choose the round with; add rows")
-    pool = data.pool if recipe.pool else ()
-    return train_request(request, train, dev, data.labels, pool=pool, teacher=teacher).classifier
+    return train_request(request, train, dev, data.labels, texts=texts, teacher=teacher).classifier
 
 
 def _speed(classifier: Any, texts: Sequence[str]) -> float:

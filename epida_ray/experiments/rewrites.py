@@ -8,17 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from epida_ray.classify.examples import Kept, make_examples
+from epida_ray.classify.examples import make_examples
 from epida_ray.classify.learning import make_learner
 from epida_ray.core.errors import RunError
 from epida_ray.core.labels import dev_split
 from epida_ray.experiments.measures import round_measures
-from epida_ray.method.output import pool_rows
 from epida_ray.method.rewriter import Rewriter
-from epida_ray.method.round import kept_labels, kept_texts
+from epida_ray.method.round import kept_texts
 from epida_ray.method.round_plan import round_blocks
 from epida_ray.method.schema import Block
-from epida_ray.method.stages import RoundOptions, block_of
+from epida_ray.method.stages import RoundOptions
 from epida_ray.method.trainer import LabelledRows, LearnOptions
 
 
@@ -38,35 +37,25 @@ class Rewrites(Rewriter):
     ) -> None:  # fmt: skip
         """`classifier` is the one in training. It judges all rows unless there are other `judges`."""
         super().__init__(rows, options, classifier, teacher)
-        self.rows = rows
         self.judged = list(judges) or [Judged(np.arange(len(rows)), classifier)]
         texts = 1 + options.k * options.m
         self.blocks = [list(round_blocks(rows.take(part.rows), texts, len(options.labels))) for part in self.judged]
         self.kept: list[list[str]] = []
         self.history: list[dict[str, Any]] = []
 
-    def keep(self, round_: int) -> Kept:
-        """Return what is kept of every row in a round."""
+    def rewrite_all(self, round_: int) -> Block:
         selected: list[Block] = []
         for (_, judge), blocks in zip(self.judged, self.blocks, strict=True):
-            selected += [self.rewrite(b, round_, judge) for b in blocks]
+            selected += [self.rewrite(block, round_, judge) for block in blocks]
         everything = pa.concat_tables(selected)
-        order = np.argsort(np.concatenate([part.rows for part in self.judged]))
-        texts, soft = kept_texts(everything), kept_labels(everything)
-        self.kept = [texts[i] for i in order.tolist()]
+        if len(self.judged) > 1:
+            everything = everything.take(np.argsort(np.concatenate([part.rows for part in self.judged])))
+        self.kept = kept_texts(everything)
         if not any(self.kept):
             reason = next(reason for reason in everything["reason"].to_pylist() if reason)
             raise RunError(f"{self.options.generator} made no rewrite of any text that could be kept: {reason}")
         self.history.append({"round": round_} | round_measures(everything))
-        return Kept(self.kept, None if soft is None else [soft[i] for i in order.tolist()])
-
-
-def scored_pool(texts: Sequence[str], judge: Any, rewrites: Rewrites | None = None, round_: int = 0) -> pa.Table:
-    """Return unlabelled texts with the judge's probabilities and their kept `rewrites`, with the columns of POOL."""
-    ids = [f"pool.parquet:{i}" for i in range(len(texts))]  # as the rows of a file with this name have them
-    block = block_of(ids, texts, np.full(len(texts), -1))
-    p = np.asarray(judge.predict_proba(texts), np.float32)
-    return pool_rows(rewrites.rewrite(block, round_) if rewrites else block, p)
+        return everything
 
 
 def cross_fitted_judges(classifiers: Sequence[Any], rows: LabelledRows, options: LearnOptions) -> list[Judged]:

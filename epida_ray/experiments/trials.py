@@ -16,19 +16,19 @@ import numpy as np
 import torch
 
 from epida_ray.classify import create
-from epida_ray.classify.examples import Kept, Loss, PoolTexts
+from epida_ray.classify.examples import Loss
 from epida_ray.classify.mixup import Layer
 from epida_ray.core.errors import RequestError
 from epida_ray.core.metrics import scores
 from epida_ray.experiments import measures
 from epida_ray.experiments.datasets import Dataset, subset
-from epida_ray.experiments.rewrites import Judged, Rewrites, cross_fitted_judges, scored_pool
+from epida_ray.experiments.rewrites import Judged, Rewrites, cross_fitted_judges
+from epida_ray.method.learn import Unlabelled, learn
 from epida_ray.method.noise import parse_noise
-from epida_ray.method.pool import class_prior, pool_texts
 from epida_ray.method.requests import NO_GENERATOR, TrainRequest
 from epida_ray.method.round_plan import learn_options
 from epida_ray.method.stages import RoundOptions
-from epida_ray.method.trainer import DEV_SHARE, ROUNDS, LabelledRows, Progress, RoundTrainer
+from epida_ray.method.trainer import DEV_SHARE, ROUNDS, LabelledRows, Progress
 
 Judge = Literal["self", "others"]
 """`self`: the classifier in training. `others`: for each half of the rows, one that was trained on the other half."""
@@ -98,7 +98,8 @@ class Trial:
     def request(self, input: str = "", output: str = "", **more: Any) -> TrainRequest:
         """Return the request of `epida train` that trains as this trial does.
 
-        The command line has no counterpart of `pool_original`, `judge` and `steps`.
+        The command line has no counterpart of `pool_original`, `judge` and `steps`. A trial measures a generator that
+        rejects many rows, too.
         """
         method = self.method
         return TrainRequest(
@@ -109,7 +110,7 @@ class Trial:
             select=method.select, combine=method.combine, alpha=method.alpha, normalize=method.normalize,
             online=method.online, curriculum=method.curriculum, loss=method.loss,
             pretrain_epochs=None if method.pretrain else 0, rounds=self.rounds, learning_rate=self.learning_rate,
-            dev_share=self.dev_share, seed=self.seed, **more,
+            dev_share=self.dev_share, seed=self.seed, **{"max_rejected": 1.0} | more,
         )  # type: ignore[arg-type]  # fmt: skip
 
 
@@ -161,14 +162,17 @@ def unlabelled_texts(trial: Trial, data: Dataset) -> list[str]:
 
 def train_trial(trial: Trial, data: Dataset) -> TrainedTrial:
     """Train a trial's classifier on its rows and restore the weights of the best round."""
+    method = trial.method
     train, dev = split_trial(trial, data)
     teacher = None
-    if trial.method.teacher is not None:
-        teacher = train_trial(replace(trial, method=trial.method.teacher), data).classifier
+    if method.teacher is not None:
+        teacher = train_trial(replace(trial, method=method.teacher), data).classifier
+    texts = unlabelled_texts(trial, data)
+    request = trial.request(unlabelled="pool.parquet" if texts else None, pool_rewrites=method.pool_rewrites)
     return train_request(
-        trial.request(), train, dev, data.labels, pool=unlabelled_texts(trial, data), teacher=teacher,
-        steps=trial.steps, pool_original=trial.method.pool_original, pool_rewrites=trial.method.pool_rewrites,
-        judges=_other_judges(trial, data, train) if trial.method.judge == "others" else (),
+        request, train, dev, data.labels, texts=texts, teacher=teacher, steps=trial.steps,
+        pool_original=method.pool_original,
+        judges=_other_judges(trial, data, train) if method.judge == "others" else (),
         refit=trial.protocol == "dev" and not trial.use_dev_split,
     )  # fmt: skip
 
@@ -179,33 +183,24 @@ def train_request(
     dev: LabelledRows,
     labels: tuple[str, ...],
     *,
-    pool: Sequence[str] = (),
+    texts: Sequence[str] = (),
     teacher: Any = None,
     steps: int | None = None,
     pool_original: bool = True,
-    pool_rewrites: bool = False,
     judges: Sequence[Judged] = (),
     refit: bool = True,
 ) -> TrainedTrial:
-    """Do what `epida train` does with a request, on rows in memory; `teacher` labels the texts of the `pool`.
-
-    `refit`: the dev rows are a part of the labelled ones, not a file of their own.
-    """
+    """Do what `epida train` does with a request, on rows and unlabelled `texts` in memory."""
     classifier = create(request.classifier, labels, seed=request.seed, **request.classifier_options())
-    options = learn_options(request, len(train), classifier, steps=steps, pool_rows=len(pool), refit=refit)
-    trainer = RoundTrainer(classifier, train, dev, options)
     rewrites = None
     if request.augmenting:
-        rounds = replace(RoundOptions.of(request, labels), pool_original=pool_original)
-        rewrites = Rewrites(train, rounds, classifier, list(judges), teacher)
-    prior = class_prior({}, labels, train.y)
-
-    def pool_of(round_: int) -> PoolTexts:
-        scored = scored_pool(pool, teacher or classifier, rewrites if pool_rewrites else None, round_)
-        return pool_texts(scored, prior, request.pool_weight)
-
-    trainer.run(rewrites.keep if rewrites else lambda round_: Kept([]), pool_of if pool else None)
-    return TrainedTrial(classifier, trainer.progress, train, dev, rewrites)
+        options = replace(RoundOptions.of(request, labels), pool_original=pool_original)
+        rewrites = Rewrites(train, options, classifier, judges, teacher)
+    pool = Unlabelled.of_texts(texts, request, len(labels)) if texts else None
+    progress = learn(
+        request, train, dev, labels, classifier, rewriter=rewrites, pool=pool, teacher=teacher, steps=steps, refit=refit
+    )
+    return TrainedTrial(classifier, progress, train, dev, rewrites)
 
 
 def _other_judges(trial: Trial, data: Dataset, rows: LabelledRows) -> list[Judged]:

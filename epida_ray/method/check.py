@@ -19,7 +19,7 @@ from epida_ray.core.labels import label_set
 from epida_ray.core.progress import Reporter
 from epida_ray.data.plan import Columns, Plan, plan_inputs
 from epida_ray.data.storage import Storage
-from epida_ray.method.checks import check_classes, multi_label_hint
+from epida_ray.method.checks import UNEVEN, check_classes, multi_label_hint
 from epida_ray.method.denied_labels import denied, judge_of, out_of_fold
 from epida_ray.method.near_duplicates import near_duplicates
 from epida_ray.method.output import RejectedRow

@@ -9,6 +9,7 @@ import numpy as np
 
 from epida_ray.classify.learning import check_training
 from epida_ray.classify.training import TrainingOptions
+from epida_ray.core.errors import TooManyRejected
 from epida_ray.data.plan import rows_in_memory, rows_per_shard
 from epida_ray.method.pool import ROWS_PER_STEP
 from epida_ray.method.requests import TrainRequest
@@ -33,6 +34,16 @@ def round_blocks(rows: LabelledRows, texts: int, classes: int) -> Iterator[Block
     for start in range(0, len(rows), size):
         part = rows.take(np.arange(start, min(start + size, len(rows))))
         yield block_of(part.ids, part.texts, part.y)
+
+
+def check_rejected(round_: int, rejected: int, rows: int, allowed: float, reason: str, pool: bool) -> None:
+    """Fail the run when more rows of a round are rejected than --max-rejected allows: of TRAIN, or of the pool."""
+    if rejected > allowed * rows:
+        what = "unlabelled texts" if pool else "samples"
+        raise TooManyRejected(
+            f"round {round_}: {rejected:,} of {rows:,} {what} were rejected, more than --max-rejected {allowed:g} "
+            f"allows; {reason}"
+        )
 
 
 def learn_options(

@@ -35,14 +35,11 @@ def connected(address: str | None, reporter: Reporter | None = None) -> Iterator
     """Use the Ray that is there, join one, or start a local one that listens on loopback and ends with this block."""
     if ray.is_initialized():
         threads, actors = ray_data_threads(), set(map_actors())  # the caller's own executions go on
-        failed = True
         try:
             yield
-            failed = False
         finally:
             stop_ray_data(threads, force=True)
-            if failed:
-                end_map_actors(actors)
+            end_map_actors(actors)
         return
     target = _target(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

@@ -94,7 +94,8 @@ def map_actors() -> dict[str, Any]:
 def end_map_actors(besides: Set[str]) -> None:
     """End the actors of Ray Data's pools for good, `besides` some of others.
 
-    After an error Ray Data leaves it to Python to forget their handles, which may be kept with the error for ever.
+    Ray Data leaves it to Python to forget the handles of actors that it did not wait for. An error may keep them, and
+    so may a cycle of its objects, until Python happens to collect it; meanwhile they hold their CPUs.
     """
     for number, actor in map_actors().items():
         if number not in besides:

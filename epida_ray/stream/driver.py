@@ -32,7 +32,7 @@ from epida_ray.method.evaluate import evaluate_model
 from epida_ray.method.pool import class_prior, pool_plan, pool_shards
 from epida_ray.method.requests import TrainRequest
 from epida_ray.method.results import TrainResult, round_summary
-from epida_ray.method.round_plan import learn_options, round_shard_rows
+from epida_ray.method.round_plan import check_rejected, learn_options, round_shard_rows
 from epida_ray.method.round_worker import PoolTask, Task
 from epida_ray.method.stages import STAGES, RoundOptions
 from epida_ray.method.track import Trackers
@@ -339,18 +339,18 @@ class _Loop:
         """Have a round's candidates judged, and write the file that says so."""
         began = time.perf_counter()
         totals, answers = Totals(), []
+        of_pool = {False: Totals(), True: Totals()}
         shards = len(self._work(round_))
         for answer in scorers.judge(candidates.of_round(round_, shards), version):
             answer.counts.check()
             totals.add(answer.counts)
+            of_pool[answer.pool].add(answer.counts)
             answers.append(answer)
             self.metrics.shard(answer.counts, shards - totals.shards)
             self.transport.step()
-        if totals.rejected > self.request.max_rejected * totals.rows:
-            raise TooManyRejected(
-                f"round {round_}: {totals.rejected:,} of {totals.rows:,} samples were rejected, more than "
-                f"--max-rejected {self.request.max_rejected:g} allows; {totals.commonest_reason()}"
-            )
+        for pool, some in of_pool.items():
+            reason = some.commonest_reason() if some.rejected else ""
+            check_rejected(round_, some.rejected, some.rows, self.request.max_rejected, reason, pool)
         facts = _judged_facts(totals, answers) | {"judged_by_version": version}
         facts["seconds"] |= {"generate_wait": candidates.waited, "judge_wall": time.perf_counter() - began}
         run = self.run_

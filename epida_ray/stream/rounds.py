@@ -50,6 +50,8 @@ class Judged(NamedTuple):
     generator_pid: int
     load_seconds: float
     busy_seconds: float
+    pool: bool = False
+    """Whether it is a shard of the unlabelled texts."""
 
 
 class Scorer:
@@ -70,7 +72,8 @@ class Scorer:
         loaded = time.perf_counter()
         counts = finish(self.score(block), self.job, version)
         generator = block["generator_pid"][0].as_py()
-        return Judged(counts, os.getpid(), generator, loaded - began, time.perf_counter() - loaded)
+        busy = time.perf_counter() - loaded
+        return Judged(counts, os.getpid(), generator, loaded - began, busy, bool(work.pool))
 
 
 class Scorers:
