@@ -10,6 +10,7 @@ import numpy as np
 
 from epida_ray.classify.training import TrainingOptions
 from epida_ray.method import stages
+from epida_ray.method.round import judge
 from epida_ray.method.schema import Block, column
 from epida_ray.method.trainer import LabelledRows, fit
 
@@ -94,12 +95,12 @@ def error_distance(kept: Sequence[Sequence[str]], rows: LabelledRows, oracle: An
 def kept_per_second(rewrites: Rewrites) -> float:
     """Return the rate of one more round. Random selection needs no judge, so only its generator counts."""
     options, seconds, kept = rewrites.options, 0.0, 0
-    for (_, judge), blocks in zip(rewrites.judged, rewrites.blocks, strict=True):
+    for (_, classifier), blocks in zip(rewrites.judged, rewrites.blocks, strict=True):
         for block in blocks:
             began = time.perf_counter()
             generated = stages.generate(block, rewrites.generator, options, SPEED_ROUND)
             made = time.perf_counter()
-            selected = stages.select(stages.score(generated, judge), rewrites.selector, options, SPEED_ROUND)
+            selected = judge(generated, classifier, rewrites.selector, options, SPEED_ROUND)
             seconds += (made if options.select == "random" else time.perf_counter()) - began
             kept += int((column(selected, "rank").flatten().to_numpy() > 0).sum())
     return kept / max(1e-9, seconds)

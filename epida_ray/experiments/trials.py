@@ -194,7 +194,7 @@ def train_request(
     classifier = create(request.classifier, labels, seed=request.seed, **request.classifier_options())
     rewrites = None
     if request.augmenting:
-        options = replace(RoundOptions.of(request, labels), pool_original=pool_original)
+        options = replace(RoundOptions.of(request, labels, train.y), pool_original=pool_original)
         rewrites = Rewrites(train, options, classifier, judges, teacher)
     pool = Unlabelled.of_texts(texts, request, len(labels)) if texts else None
     progress = learn(

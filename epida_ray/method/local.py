@@ -45,7 +45,7 @@ def train(request: TrainRequest, reporter: Reporter | None = None) -> Trained:
     unlabelled = None if pool is None else Unlabelled(pool, ShardReader(pool).read)
     rewriter = None
     if request.augmenting:
-        rewriter = Rewriter(rows, RoundOptions.of(request, found.labels), found.classifier, teacher)
+        rewriter = Rewriter(rows, RoundOptions.of(request, found.labels, rows.y), found.classifier, teacher)
     progress = learn(
         request, rows, dev, found.labels, found.classifier, rewriter=rewriter, pool=unlabelled, teacher=teacher,
         refit=request.dev is None,

@@ -118,18 +118,19 @@ def rejected_of(block: Block) -> list[RejectedRow]:
     ]
 
 
-def short_table(block: Block, kept: np.ndarray, m: int) -> pa.Table:
+def short_table(block: Block, kept: np.ndarray, m: int | np.ndarray) -> pa.Table:
     """Return the samples of which something, but fewer than m, was kept."""
-    short = np.flatnonzero((kept > 0) & (kept < m))
+    wanted = np.broadcast_to(np.asarray(m, np.int32), len(block))
+    short = np.flatnonzero((kept > 0) & (kept < wanted))
     made = np.diff(column(block, "candidates").offsets.to_numpy())
     ids = column(block, "sample_id").take(pa.array(short))
-    return pa.table([ids, pa.array(made[short]), pa.array(kept[short]), constant(m, len(short))], schema=SHORT)
+    return pa.table([ids, pa.array(made[short]), pa.array(kept[short]), pa.array(wanted[short])], schema=SHORT)
 
 
 def write(
     block: Block,
     origin: Origin,
-    m: int,
+    m: int | np.ndarray,
     storage: Storage,
     file: Callable[[str], str],
     *,
@@ -138,7 +139,8 @@ def write(
 ) -> ShardCounts:
     """Write the files of one shard and return its counts. `file` gives the path of the shard's file in a folder.
 
-    The file in augmented/ is written last: it says that the shard is done.
+    `m` is how many rewrites are wanted, of all samples or of each. The file in augmented/ is written last: it says
+    that the shard is done.
     """
     owner, rank = _owner(block), column(block, "rank").flatten().to_numpy()
     kept = np.bincount(owner[rank > 0], minlength=len(block))

@@ -16,6 +16,7 @@ from epida_ray.generate.corpus import bind_samples, needs_corpus
 from epida_ray.method import stages
 from epida_ray.method.corpus import corpus_samples
 from epida_ray.method.prepare import read_labelled, split_known
+from epida_ray.method.round import judge
 from epida_ray.method.schema import SOFT_LABELS
 from epida_ray.method.stages import RoundOptions, block_of
 
@@ -88,6 +89,6 @@ def preview(
         soft = [{name: s for name, s in zip(options.labels, row, strict=True) if s} for row in rows]
     if model is None:
         return Preview(texts, operations, soft=soft)
-    block = stages.select(stages.score(block, model), options.make_selector(), options, 0)
+    block = judge(block, model, options.make_selector(), options, 0)
     scores = np.stack([block[name][0].as_py() for name in ("s_div", "s_qua", "s_tot")], axis=1)
     return Preview(texts, operations, scores, frozenset(np.flatnonzero(block["rank"][0].as_py()).tolist()), soft)

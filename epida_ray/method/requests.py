@@ -333,7 +333,10 @@ class TrainRequest(MethodRequest):
         None, "Train for noisy texts: of the rewrites that this generator (such as spelling) makes, learn from those "
         "that the classifier gets most wrong.", group=TRAINING, metavar="GENERATOR",
     )  # fmt: skip
-    balance: bool = option(False, "Give every class the same weight, however few rows it has.", group=TRAINING)
+    balance: bool = option(
+        False, "Give every class the same weight, however few rows it has, and keep more rewrites of rarer classes.",
+        group=TRAINING,
+    )  # fmt: skip
     patience: int | None = option(
         None, "Stop after N rounds without a better dev score. Without it, train all rounds.",
         group=TRAINING, metavar="N", ge=1,

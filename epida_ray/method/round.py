@@ -1,4 +1,4 @@
-"""One round of EPiDA: rows in, the kept rewrites out. Everything that runs the method runs this."""
+"""One round of EPiDA: rows in, the kept rewrites out. The actors of Ray run the same stages, each in its place."""
 
 from __future__ import annotations
 
@@ -20,11 +20,15 @@ def one_round(
     block: Block, generator: Any, classifier: Classifier, selector: Selector, options: RoundOptions, round_: int,
     teacher: Classifier | None = None,
 ) -> Block:  # fmt: skip
-    """Rewrite, judge and select the rows of a block. The result depends on the arguments alone.
+    """Rewrite, judge and select the rows of a block. The result depends on the arguments alone."""
+    return judge(generate(block, generator, options, round_), classifier, selector, options, round_, teacher)
 
-    A teacher judges quality, and labels the kept rewrites.
-    """
-    block = generate(block, generator, options, round_)
+
+def judge(
+    block: Block, classifier: Classifier, selector: Selector, options: RoundOptions, round_: int,
+    teacher: Classifier | None = None,
+) -> Block:  # fmt: skip
+    """Score candidates and select the ones to keep. A teacher judges quality, and labels the kept rewrites."""
     if teacher is not None:
         block = score(block, teacher, "teacher")
     return select(score(block, classifier), selector, options, round_)

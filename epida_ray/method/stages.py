@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from epida_ray.core.labels import unknown_label
+from epida_ray.core.labels import hard, unknown_label
 from epida_ray.core.sample import Rejected, Sample, SoftLabel, sample_seeds
 from epida_ray.generate import GENERATORS, propose, protect
 from epida_ray.generate.strength import set_strength, strength
@@ -37,6 +37,8 @@ class RoundOptions:
     generator_timeout: float | None = None
     protect: tuple[str, ...] = ()
     m: int = 3
+    class_m: tuple[int, ...] = ()
+    """How many rewrites to keep of a text of each class; without it, m of all."""
     k: int = 3
     select: str = "rem+cem"
     combine: str = "add"
@@ -49,10 +51,21 @@ class RoundOptions:
     seed: int = 0
 
     @classmethod
-    def of(cls, request: Any, labels: Sequence[str]) -> RoundOptions:
-        """Return the options of a request that has them as attributes."""
+    def of(cls, request: Any, labels: Sequence[str], y: np.ndarray | None = None) -> RoundOptions:
+        """Return the options of a request that has them as attributes; `y` are the classes of its rows."""
         names = cls.__dataclass_fields__.keys() - {"labels"}
-        return cls(tuple(labels), **{name: getattr(request, name) for name in names if hasattr(request, name)})
+        options = {name: getattr(request, name) for name in names if hasattr(request, name)}
+        if y is not None and getattr(request, "balance", False):
+            options["class_m"] = tuple(
+                kept_per_class(request.m, request.k, np.bincount(hard(y), minlength=len(labels)))
+            )
+        return cls(tuple(labels), **options)
+
+    def wanted(self, y: np.ndarray) -> np.ndarray:
+        """Return how many rewrites to keep of texts of these classes; -1 is a text without a label."""
+        if not self.class_m:
+            return np.full(len(y), self.m)
+        return np.where(y >= 0, np.array(self.class_m)[y], self.m)
 
     def make_generator(self) -> Any:
         """Return the generator; raise RequestError when it cannot be made, or cannot do what the options ask of it."""
@@ -70,6 +83,16 @@ class RoundOptions:
             self.select, combine=self.combine, alpha=self.alpha, normalize=self.normalize,
             pool_original=self.pool_original, perplexity=perplexity,
         )  # fmt: skip
+
+
+def kept_per_class(m: int, k: int, rows: np.ndarray) -> list[int]:
+    """Return how many rewrites to keep of a text of each class: more of rarer classes, and about m in the mean.
+
+    The number is proportional to 1 / √(rows of the class), from 1 to all K·m.
+    """
+    more = 1 / np.sqrt(np.maximum(rows, 1))
+    scale = m * rows.sum() / (more * rows).sum()
+    return [int(n) for n in np.clip(np.rint(scale * more), 1, k * m)]
 
 
 def needs_classifier(generator: Any) -> bool:
@@ -243,13 +266,16 @@ def select(block: Block, selector: Selector, options: RoundOptions, round_: int)
     counts = np.diff(candidates.offsets.to_numpy())
     scored = np.flatnonzero(counts)  # samples that have candidates
     batch = _scored_batch(block, candidates, counts, scored, options, round_)
-    selection = selector.select(batch, options.m)
+    labels = column(block, "label").to_numpy()
+    wanted = options.wanted(labels)
+    selection = selector.select(batch, int(wanted.max(initial=1)))
     rank = np.zeros(len(batch.probabilities), np.int32)
     rank[selection.kept] = selection.rank
     owner = np.repeat(scored, counts[scored])
-    kept_of = owner[selection.kept]
-    labels = column(block, "label").to_numpy()
-    wrong = batch.probabilities[selection.kept].argmax(axis=1) != labels[kept_of]
+    rank[rank > wanted[owner]] = 0
+    kept = np.flatnonzero(rank)
+    kept_of = owner[kept]
+    wrong = batch.probabilities[kept].argmax(axis=1) != labels[kept_of]
     stages, reasons = block["stage"].to_pylist(), block["reason"].to_pylist()
     for i in np.flatnonzero(np.bincount(kept_of, minlength=len(block)) == 0).tolist():
         if reasons[i] is None and labels[i] >= 0:

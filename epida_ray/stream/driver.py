@@ -236,6 +236,7 @@ class _Loop:
         self.request, self.run_, self.pools, self.fit = request, run, pools, fit
         self.transport, self.clock, self.done, self.reporter = transport, clock, done, reporter
         self.metrics = RunMetrics(run.run_id)
+        self.y = prepare.read_prepared(run.storage, "train", run.manifest.labels, soft=False).y
 
     def run(self) -> None:
         left = self._rounds_to_judge()
@@ -285,7 +286,7 @@ class _Loop:
             run.plan,
             run.storage,
             run.fingerprint,
-            RoundOptions.of(self.request, run.manifest.labels),
+            RoundOptions.of(self.request, run.manifest.labels, self.y),
             candidates=self.request.candidates,
             online=True,
             model=layout.INITIAL,

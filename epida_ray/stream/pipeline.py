@@ -242,8 +242,8 @@ def finish(block: Block, job: Job, weights_version: int = 0) -> ShardCounts:
             counts = write_pool(selected, p, job.storage, file)
         else:
             counts = write(
-                selected, job.origin(work, weights_version), options.m, job.storage, file, candidates=job.candidates,
-                originals=job.with_originals,
+                selected, job.origin(work, weights_version), options.wanted(selected["label"].to_numpy()), job.storage,
+                file, candidates=job.candidates, originals=job.with_originals,
             )  # fmt: skip
     except TakenOver as error:
         return ShardCounts(error=str(error), taken_over=True)

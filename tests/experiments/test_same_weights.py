@@ -44,6 +44,7 @@ METHODS = [
     Method("one-time", online=False, select="rem+cem-agreement"),
     Method("random", select="random", pretrain=False),
     Method("raw scores", loss="augmented", m=2, k=4, combine="multiply", normalize=False),
+    Method("balanced", balance=True),
     Method("substructure", generator="substructure"),
     Method("span-mix", generator="span-mix"),
     Method(
