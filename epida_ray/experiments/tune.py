@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from epida_ray.core.errors import RequestError
+from epida_ray.core.errors import RequestError, RunError
 from epida_ray.core.progress import Reporter
 from epida_ray.data.plan import Columns, plan_inputs
 from epida_ray.data.storage import Storage
@@ -198,7 +198,7 @@ def _outer_votes(recipes: dict[str, Recipe], inner: Data, outer: LabelledRows) -
     }
     for key, predicted, failure in run_tasks(_predict_outer, tasks, what="trial", stall_timeout=STALL_TIMEOUT):
         if failure is not None:
-            raise RequestError(f"training on all inner rows failed: {failure}")
+            raise RunError(f"training on all inner rows failed: {failure}")
         np.add.at(votes[key.split()[0]], (np.arange(len(outer)), predicted), 1)
     return votes
 
