@@ -299,9 +299,8 @@ def _change(option: str, before: Any, now_: Any) -> str:
             return "; ".join(f"the content of {name} is different" for name in names)
         return "; ".join(f"{name} was {before.get(name)}, now {now_.get(name)}" for name in names)
     if option in _DIGESTS and _is_digest(before) and _is_digest(now_):
-        return (
-            "the input is different" if option == "input" else f"the {_DIGESTS[option]} of {flag(option)} is different"
-        )
+        what = "input" if option == "input" else f"{_DIGESTS[option]} of {flag(option)}"
+        return f"the {what} is different"
     return f"{flag(option)} was {_brief(option, before)}, now {_brief(option, now_)}"
 
 
