@@ -13,8 +13,8 @@ EXAMPLE = "epida status run"
 def command(directory: RUN_DIR) -> None:
     """Show the progress or the result of a run."""
     from epida_ray.data.storage import Storage
+    from epida_ray.method.results import summary
     from epida_ray.runs.manifest import read_manifest
-    from epida_ray.stream.augment import summary
 
     manifest = read_manifest(Storage(directory))
     state = manifest.observed_status()

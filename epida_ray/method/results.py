@@ -15,6 +15,7 @@ from epida_ray.classify import load as load_classifier
 from epida_ray.classify.model import Model
 from epida_ray.data.storage import Storage, below
 from epida_ray.generate.word_marks import NEW, REMOVED, mark_words
+from epida_ray.method.stages import STAGES
 from epida_ray.runs import layout
 from epida_ray.runs.manifest import Manifest
 
@@ -119,6 +120,23 @@ class TrainResult:
                 _html_table(["round", "loss", "dev macro-F1", "dev accuracy"], rows),
             ]
         )
+
+
+def summary(manifest: Manifest) -> list[str]:
+    """Return the outcome of a run in a few lines."""
+    done, seconds = manifest.done, manifest.seconds
+    what = "judged in all rounds" if manifest.kind == "train" else "read"
+    lines = [
+        f"{done.rows:,} rows {what}, {done.candidates:,} candidates, {done.kept:,} kept, {done.rejected:,} rejected, "
+        f"{done.short:,} with fewer than m"
+    ]
+    total = sum(seconds.values()) or 1.0
+    stages = dict.fromkeys((*STAGES, *seconds))
+    shares = ", ".join(f"{stage} {100 * seconds.get(stage, 0) / total:.0f}%" for stage in stages)
+    lines.append(f"CPU time: {shares}; {total:.1f} s in all")
+    for reason, count in list(manifest.reasons.items())[:3]:
+        lines.append(f"rejected ({count:,}): {reason}")
+    return lines
 
 
 def round_summary(metrics: Sequence[dict[str, Any]], best: int, dev_rows: int) -> str:

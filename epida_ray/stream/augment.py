@@ -14,14 +14,14 @@ from epida_ray.method.corpus import plan_corpus, write_corpus
 from epida_ray.method.output import rejected_table
 from epida_ray.method.requests import AugmentRequest
 from epida_ray.method.results import AugmentResult
-from epida_ray.method.stages import STAGES, RoundOptions
+from epida_ray.method.stages import RoundOptions
 from epida_ray.method.track import Trackers
 from epida_ray.runs import layout
-from epida_ray.runs.manifest import Manifest
 from epida_ray.runs.run import Run, digest, directory_digest
 from epida_ray.select import needs_perplexity
 from epida_ray.stream.cluster import check_reachable
-from epida_ray.stream.offline import interruptible, work_through
+from epida_ray.stream.interruption import interruptible
+from epida_ray.stream.offline import work_through
 from epida_ray.stream.pipeline import Job
 
 
@@ -95,20 +95,3 @@ def _prepare_classifier(
     run.save(model_digest=model_digest, labels=list(classifier.labels), classifier=classifier.describe())
     write_card(run.storage, layout.MODEL, run.manifest)
     return classifier.labels, model_digest
-
-
-def summary(manifest: Manifest) -> list[str]:
-    """Return the outcome of a run in a few lines."""
-    done, seconds = manifest.done, manifest.seconds
-    what = "judged in all rounds" if manifest.kind == "train" else "read"
-    lines = [
-        f"{done.rows:,} rows {what}, {done.candidates:,} candidates, {done.kept:,} kept, {done.rejected:,} rejected, "
-        f"{done.short:,} with fewer than m"
-    ]
-    total = sum(seconds.values()) or 1.0
-    stages = dict.fromkeys((*STAGES, *seconds))
-    shares = ", ".join(f"{stage} {100 * seconds.get(stage, 0) / total:.0f}%" for stage in stages)
-    lines.append(f"CPU time: {shares}; {total:.1f} s in all")
-    for reason, count in list(manifest.reasons.items())[:3]:
-        lines.append(f"rejected ({count:,}): {reason}")
-    return lines

@@ -26,7 +26,7 @@ from epida_ray.method.schema import KEPT
 from epida_ray.runs.manifest import Done
 from epida_ray.runs.run import Run
 from epida_ray.stream.augment import augment as run_augment
-from epida_ray.stream.offline import interruptible
+from epida_ray.stream.interruption import interruptible
 from tests.stream.resources import wait_for_all_cpus
 
 pytestmark = pytest.mark.usefixtures("local_ray")
