@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Compute with so many threads, then go back to as many as before."""
+    """Compute with `count` threads, then go back to as many as before."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

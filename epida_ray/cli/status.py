@@ -23,7 +23,7 @@ def command(directory: RUN_DIR) -> None:
         lines[0] += " before it was finished; run the same command again to resume it"
     lines.append(f"started: {manifest.started}")
     if manifest.problem:
-        lines.append(f"reason: {manifest.problem}; correct the command, which may use this directory")
+        lines.append(f"reason: {manifest.problem}; correct the command and run it again; it can use the same directory")
     if manifest.failure and state == "failed":
         lines.append(f"failed: {manifest.failure}")
     if manifest.kind == "train":

@@ -130,8 +130,10 @@ def tune(options: TuneOptions, reporter: Reporter | None = None, quiet: bool = T
 
 def summary(validated: float, apart: Interval) -> str:
     """Say how much of the gain is real."""
-    verdict = {"better": "established", "worse": "worse than without", "no clear difference": "not established"}
-    return f"cross-validated {validated:+.3f}, on data the search never saw {apart}: {verdict[apart.verdict]}"
+    verdicts = {
+        "better": "established", "worse": "worse than without rewrites", "no clear difference": "not established",
+    }  # fmt: skip
+    return f"cross-validated {validated:+.3f}, on data the search never saw {apart}: {verdicts[apart.verdict]}"
 
 
 def evaluate(config: dict[str, Any], data: Data, output: str) -> Iterator[dict[str, Any]]:

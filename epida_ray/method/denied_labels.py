@@ -30,7 +30,7 @@ class Denied(NamedTuple):
 
 
 def judge_of(rows: int) -> str:
-    """Return the classifier that judges so many rows."""
+    """Return the classifier that judges the labels of a file with `rows` rows."""
     missing = any(row.name == "encoder" and row.missing for row in CLASSIFIERS.listing())
     return "linear" if missing or rows > ENCODER_ROWS else "encoder"
 

@@ -217,7 +217,7 @@ def check_pool(request: Any, plans: dict[str, Plan], labels: Sequence[str], repo
 def read_labelled(plan: Plan, limit: int | None = None) -> tuple[list[Row], list[RejectedRow]]:
     """Return the good rows, and the rows and files that cannot be used.
 
-    With a limit, at most so many rows: those with the smallest hash of their id.
+    With a limit, at most `limit` rows: those with the smallest hash of their id.
     """
     shards = list(plan.shards())
     if limit is not None and len(shards) > SAMPLED_SHARDS:

@@ -148,7 +148,7 @@ def round_summary(metrics: Sequence[dict[str, Any]], best: int, dev_rows: int) -
     if not used:
         return said
     if best == 0:
-        return f"{said}, before any {used}; with them, at most {max(v for r, v in score.items() if r):.4f}"
+        return f"{said}, without {used}; no round with them scored above {max(v for r, v in score.items() if r):.4f}"
     gain = score[best] - score[0]
     # as in the choice of the round: two standard errors of the score
     limit = 2 * math.sqrt(score[best] * (1 - score[best]) / dev_rows)
