@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from epida_ray.classify import load as load_classifier
+from epida_ray.classify.saving import has_model
 from epida_ray.core.errors import RequestError
 from epida_ray.core.progress import Reporter
 from epida_ray.data.plan import Plan
@@ -79,7 +80,7 @@ def _prepare_classifier(
 ) -> tuple[tuple[str, ...], str]:
     """Make sure that DIR/model holds the classifier; return its labels and the digest of its files."""
     done, trust = run.manifest.model_digest, request.trusted()
-    if done and run.storage.exists(f"{layout.MODEL}/config.json"):
+    if done and has_model(run.storage, layout.MODEL):
         path = run.storage.local_copy(layout.MODEL)
         if directory_digest(path) != done:
             raise RequestError(f"{run.storage.location}/model was changed since the run began; use another --output")
