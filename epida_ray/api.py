@@ -88,11 +88,12 @@ def load(directory: str | Path, *, trust_code: Sequence[str] = ()) -> Model:
     """
     from epida_ray.classify import load as load_classifier
     from epida_ray.classify.model import Model
+    from epida_ray.classify.saving import has_model
     from epida_ray.method.evaluate import no_model
 
     with python_names():
         where = Storage(str(directory))
-        if not where.exists("config.json"):
+        if not has_model(where):
             raise RequestError(no_model(str(directory), where))
         return Model(load_classifier(where.local_copy(""), trust=trust_code))
 

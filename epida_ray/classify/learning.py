@@ -39,7 +39,7 @@ class TorchLearner:
         )
 
     def train(self, examples: Examples, epochs: int) -> EpochLoss:
-        """Train for so many epochs; return the losses of the last one."""
+        """Train for `epochs` epochs; return the losses of the last one."""
         groups = make_groups(self.classifier, examples)
         result = EpochLoss(0.0, 0.0, 0.0)
         for _ in range(epochs):

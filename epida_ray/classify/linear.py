@@ -15,6 +15,7 @@ import numpy as np
 
 from epida_ray.classify import kernels, saving
 from epida_ray.classify.targets import distributions
+from epida_ray.classify.threads import torch_threads
 from epida_ray.classify.tokens import Vocabulary
 from epida_ray.core.errors import RequestError
 
@@ -170,8 +171,6 @@ def _optimum(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Fit multinomial logistic regression by L-BFGS in double precision; return weights [columns, classes] and bias."""
     import torch
-
-    from epida_ray.classify.threads import torch_threads
 
     texts, classes = targets.shape
     norm = np.sqrt(np.bincount(rows, idf[columns].astype(np.float64) ** 2, minlength=texts))

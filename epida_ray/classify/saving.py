@@ -7,11 +7,14 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from epida_ray.core.errors import RequestError
+
+if TYPE_CHECKING:
+    from epida_ray.data.storage import Storage
 
 CONFIG = "config.json"
 TENSORS = "model.safetensors"
@@ -28,6 +31,11 @@ def write(directory: Path, state: Mapping[str, np.ndarray], config: Mapping[str,
     write_atomically(directory / TENSORS, save({key: np.ascontiguousarray(state[key]) for key in sorted(state)}))
     text = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=True)
     write_atomically(directory / CONFIG, (text + "\n").encode())
+
+
+def has_model(storage: Storage, folder: str = "") -> bool:
+    """Return whether a folder of the storage, or the storage itself, is a saved classifier."""
+    return storage.exists(f"{folder}/{CONFIG}" if folder else CONFIG)
 
 
 def write_atomically(path: Path, data: bytes) -> None:

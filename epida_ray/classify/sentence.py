@@ -22,6 +22,7 @@ from epida_ray.classify import checkpoint, saving
 from epida_ray.classify.embedding_cache import SUFFIX, EmbeddingCache, key_of
 from epida_ray.classify.engine import Engine, pick_device
 from epida_ray.classify.pooling import FILE_NAMES, SentenceConfig, pool, sentence_config
+from epida_ray.classify.threads import torch_threads
 from epida_ray.core.cache import cache_dir
 from epida_ray.core.errors import RequestError
 from epida_ray.core.quiet import quiet_transformers
@@ -83,24 +84,21 @@ class SentenceEncoder:
         return np.stack([known[key] for key in keys]) if keys else np.empty((0, self.width), np.float32)
 
     def _compute(self, texts: list[str]) -> np.ndarray:
-        before = torch.get_num_threads()
-        threads = before if self.device.type == "cpu" else 1
+        threads = torch.get_num_threads() if self.device.type == "cpu" else 1
         by_length = sorted(range(len(texts)), key=lambda i: len(texts[i]))
         shares = [share for i in range(threads) if (share := by_length[i::threads])]
         out = np.empty((len(texts), self.width), np.float32)
 
         def work(share: list[int]) -> None:
-            torch.set_num_threads(1)  # of this Python thread
+            torch.set_num_threads(1)  # each Python thread has its own number
             out[share] = self._engine.run([texts[i] for i in share], self.width)
 
-        try:
+        with torch_threads(1):
             if len(shares) == 1:
                 work(shares[0])
             else:
                 with ThreadPoolExecutor(len(shares)) as pool:
                     list(pool.map(work, shares))
-        finally:
-            torch.set_num_threads(before)
         return out
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:

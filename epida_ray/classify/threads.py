@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-import torch
 
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Compute with so many threads, then go back to as many as before."""
+    """Compute with `count` threads, then go back to as many as before; where torch is not loaded, change nothing."""
+    torch = sys.modules.get("torch")  # classifiers that do without torch need not wait for its import
+    if torch is None:
+        yield
+        return
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

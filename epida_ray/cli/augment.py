@@ -16,7 +16,8 @@ def command(request: AugmentRequest, quiet: QUIET = False) -> None:
     For each text of INPUT, the generator makes K·m candidates, the classifier scores them, and the best m are written
     to DIR/augmented. INPUT may be of any size. If the run is interrupted, the same command resumes it.
     """
-    from epida_ray.stream.augment import augment, summary
+    from epida_ray.method.results import summary
+    from epida_ray.stream.augment import augment
 
     reporter = Reporter(quiet)
     result = augment(request, reporter)

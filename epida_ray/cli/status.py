@@ -13,8 +13,8 @@ EXAMPLE = "epida status run"
 def command(directory: RUN_DIR) -> None:
     """Show the progress or the result of a run."""
     from epida_ray.data.storage import Storage
+    from epida_ray.method.results import summary
     from epida_ray.runs.manifest import read_manifest
-    from epida_ray.stream.augment import summary
 
     manifest = read_manifest(Storage(directory))
     state = manifest.observed_status()
@@ -23,7 +23,7 @@ def command(directory: RUN_DIR) -> None:
         lines[0] += " before it was finished; run the same command again to resume it"
     lines.append(f"started: {manifest.started}")
     if manifest.problem:
-        lines.append(f"reason: {manifest.problem}; correct the command, which may use this directory")
+        lines.append(f"reason: {manifest.problem}; correct the command and run it again; it can use the same directory")
     if manifest.failure and state == "failed":
         lines.append(f"failed: {manifest.failure}")
     if manifest.kind == "train":

@@ -27,7 +27,7 @@ def command(
             metavar="FILE", help="YAML file with the values to search. Without it, search for a policy for the CNN."
         ),
     ] = None,
-    trials: Annotated[int, typer.Option(metavar="N", min=1, help="Number of points of the space to try.")] = 60,
+    trials: Annotated[int, typer.Option(metavar="N", min=1, help="Number of option combinations to try.")] = 60,
     folds: Annotated[int, typer.Option(metavar="N", min=2, help="Folds of the cross-validation.")] = 3,
     text_column: Annotated[str, shared("text_column")] = default("text_column"),
     label_column: Annotated[str, shared("label_column")] = default("label_column"),

@@ -40,10 +40,6 @@ def scores(labels: Sequence[str], y_true: np.ndarray, y_pred: np.ndarray) -> dic
     }
 
 
-def accuracy(y_true: np.ndarray, y_pred: np.ndarray) -> float:
-    return float(np.mean(np.asarray(y_true) == np.asarray(y_pred))) if len(y_true) else 0.0
-
-
 def macro_f1(classes: int, y_true: np.ndarray, y_pred: np.ndarray) -> float:
     return float(scores([str(c) for c in range(classes)], y_true, y_pred)["macro_f1"])
 

@@ -22,7 +22,7 @@ SoftLabel = Mapping[str, float]
 
 
 class Candidates(NamedTuple):
-    """Rewrites of one sample, each with the operation that made it; fewer than asked is a shortfall, not an error."""
+    """Rewrites of one sample, each with the operation that made it. Fewer than requested is a shortfall, no error."""
 
     texts: list[str]
     operations: list[str]

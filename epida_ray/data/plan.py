@@ -65,7 +65,7 @@ class Plan(BaseModel):
         return [*self.notes, *skipped, *([f"not read: {more:,} more files"] if more > 0 else [])]
 
     def cut(self, texts: int = 1, classes: int = 0, most: int | None = None) -> Plan:
-        """Return the plan for work that makes so many texts of a row, each with so many probabilities.
+        """Return the plan for work that makes `texts` texts of a row, each with `classes` probabilities.
 
         Its shards hold no more than fits into memory, and about `most` rows at most; of the offsets it keeps those of
         the shards.

@@ -10,8 +10,8 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
+from epida_ray.classify.threads import torch_threads
 from epida_ray.core.errors import RequestError
 from epida_ray.experiments.cache import code_digest
 from epida_ray.experiments.compare_recipes import Recipe
@@ -69,9 +69,7 @@ class Data:
 
 def run_fold(recipe: Recipe, data: Data, fold: Fold) -> dict[str, Any]:
     """Train the recipe on what is not in the fold; return its predictions of the fold, and what they cost."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the same bits on any machine
-    try:
+    with torch_threads(1):  # the same bits on any machine
         learned, tested = data.split(fold)
         began = time.perf_counter()
         classifier = train_recipe(recipe, data, learned, data.seed + fold.repeat)
@@ -84,8 +82,6 @@ def run_fold(recipe: Recipe, data: Data, fold: Fold) -> dict[str, Any]:
             "seconds": round(seconds, 3),
             "texts_per_second": round(_speed(classifier, texts), 1),
         }
-    finally:
-        torch.set_num_threads(threads)
 
 
 def train_recipe(recipe: Recipe, data: Data, learned: np.ndarray, seed: int) -> Any:

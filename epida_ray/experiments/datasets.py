@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from epida_ray.core.errors import RequestError
 from epida_ray.core.labels import label_numbers, label_set
+from epida_ray.data.formats import KNOWN, format_of
 from epida_ray.data.plan import Columns, plan_inputs
 from epida_ray.generate.stopwords import STOP_WORDS
 from epida_ray.method.prepare import read_labelled
@@ -25,7 +26,6 @@ Ints = NDArray[np.int64]
 SPLITS = ("train", "dev", "test")
 MAX_REJECTED = 0.2
 """Share of a file's rows that may be rejected."""
-_SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl")
 _URL = re.compile(r"https?://\S+|www\.\S+", re.IGNORECASE)
 _HASHTAG = re.compile(r"#\w+")
 _NOT_A_WORD = re.compile(r"[^\w\s']|_|\b\w*\d\w*\b")
@@ -73,13 +73,20 @@ def load_dataset(
 def load_directory(
     name: str, data_dir: str | Path, text_column: str = "text", label_column: str | None = None
 ) -> Dataset:
-    """Load `data_dir/name/{train,test[,dev]}.{parquet,csv,tsv,jsonl}`; the label column is label_name, else label."""
+    """Load `data_dir/name/{train,test[,dev]}`, files of any format; the label column is label_name, else label."""
     folder = Path(data_dir) / name
-    found = {split: path for split in SPLITS for suffix in _SUFFIXES if (path := folder / f"{split}{suffix}").is_file()}
+    found: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        split = path.name.partition(".")[0]
+        if split not in SPLITS or not path.is_file() or format_of(path.name) is None:
+            continue
+        if split in found:
+            raise RequestError(f"{folder} has both {found[split].name} and {path.name}; keep one of them")
+        found[split] = path
     if "train" not in found or "test" not in found:
         known = sorted(p.name for p in Path(data_dir).iterdir() if p.is_dir()) if Path(data_dir).is_dir() else []
         there = f"; there are {', '.join(known)}: use --setting {known[0]}:100%" if known else ""
-        raise RequestError(f"{folder} has no train and test file (.parquet, .csv, .tsv or .jsonl){there}")
+        raise RequestError(f"{folder} has no train and test, each {KNOWN}{there}")
     return load_files(name, found, text_column, label_column)
 
 

@@ -20,8 +20,9 @@ from epida_ray.experiments.datasets import Dataset, load_files, subset
 from epida_ray.experiments.statistics import paired_difference
 from epida_ray.experiments.trials import NONE, Method, Trial, run_trial
 from epida_ray.method.requests import AugmentRequest
+from epida_ray.method.results import summary
 from epida_ray.method.trainer import LabelledRows
-from epida_ray.stream.augment import augment, summary
+from epida_ray.stream.augment import augment
 from epida_ray.stream.cluster import connected
 from epida_ray.stream.tasks import run_tasks, share
 

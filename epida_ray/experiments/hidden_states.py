@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from epida_ray.classify.saving import has_model
 from epida_ray.core.errors import EpidaError
 from epida_ray.data.storage import Storage
 from epida_ray.experiments.report_rows import codes, sample_ranges, spread
@@ -27,7 +28,7 @@ def draw_map(
 
     Where no map can be drawn, return the reason as `missing`.
     """
-    if not storage.exists(f"{layout.MODEL}/config.json"):
+    if not has_model(storage, layout.MODEL):
         return {"missing": "The run has no model, and so no hidden states to show."}
     try:
         from sklearn.manifold import TSNE

@@ -47,7 +47,7 @@ def round_measures(block: Block) -> dict[str, Any]:
 
 
 def mirror(s_div: np.ndarray, s_qua: np.ndarray, sizes: np.ndarray) -> float:
-    """Return the median correlation within samples of so many candidates, or 0 when neither score varies in any."""
+    """Return the median correlation within samples of `sizes` candidates, or 0 when neither score varies in any."""
     owner = np.repeat(np.arange(len(sizes)), sizes)
 
     def mean(values: np.ndarray) -> np.ndarray:

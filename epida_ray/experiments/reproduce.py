@@ -28,6 +28,7 @@ from epida_ray.stream.cluster import connected
 from epida_ray.stream.tasks import run_tasks, share
 
 STALL_TIMEOUT = 7200.0
+HINT = "--stall-timeout sets the limit"
 """Seconds without a finished trial after which an experiment gives up; with a large model one can take an hour."""
 
 
@@ -137,7 +138,7 @@ def _run(work: Work, storage: Storage, reporter: Reporter, stall_timeout: float)
             o.key: o
             for o in run_tasks(
                 oracle_weights, {name: (t, shared[name]) for name, t in needy.items()}, what="trial", cpus=cpus,
-                stall_timeout=stall_timeout,
+                stall_timeout=stall_timeout, hint=HINT,
             )
         }  # fmt: skip
         weights = {name: share(oracle.value) for name, oracle in oracles.items() if oracle.failure is None}
@@ -150,7 +151,9 @@ def _run(work: Work, storage: Storage, reporter: Reporter, stall_timeout: float)
             if key not in failures
         }
         with reporter.track(work.experiment.name, len(tasks), unit="trials") as tracker:
-            outcomes = run_tasks(run_trial, tasks, what="trial", cpus=cpus, stall_timeout=stall_timeout)
+            outcomes = run_tasks(
+                run_trial, tasks, what="trial", cpus=cpus, stall_timeout=stall_timeout, hint=HINT
+            )  # fmt: skip
             for done, (key, result, failure) in enumerate(outcomes, 1):
                 if failure is not None:
                     failures[key] = printable(failure, 300)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from epida_ray.core.errors import RequestError
+from epida_ray.core.errors import RequestError, RunError
 from epida_ray.core.progress import Reporter
 from epida_ray.data.plan import Columns, plan_inputs
 from epida_ray.data.storage import Storage
@@ -130,8 +130,10 @@ def tune(options: TuneOptions, reporter: Reporter | None = None, quiet: bool = T
 
 def summary(validated: float, apart: Interval) -> str:
     """Say how much of the gain is real."""
-    verdict = {"better": "established", "worse": "worse than without", "no clear difference": "not established"}
-    return f"cross-validated {validated:+.3f}, on data the search never saw {apart}: {verdict[apart.verdict]}"
+    verdicts = {
+        "better": "established", "worse": "worse than without rewrites", "no clear difference": "not established",
+    }  # fmt: skip
+    return f"cross-validated {validated:+.3f}, on data the search never saw {apart}: {verdicts[apart.verdict]}"
 
 
 def evaluate(config: dict[str, Any], data: Data, output: str) -> Iterator[dict[str, Any]]:
@@ -198,7 +200,7 @@ def _outer_votes(recipes: dict[str, Recipe], inner: Data, outer: LabelledRows) -
     }
     for key, predicted, failure in run_tasks(_predict_outer, tasks, what="trial", stall_timeout=STALL_TIMEOUT):
         if failure is not None:
-            raise RequestError(f"training on all inner rows failed: {failure}")
+            raise RunError(f"training on all inner rows failed: {failure}")
         np.add.at(votes[key.split()[0]], (np.arange(len(outer)), predicted), 1)
     return votes
 

@@ -184,9 +184,7 @@ def _call(
             answers = generator.generate(_Taken(batch), n, seeds)
         else:
             answers = within(time_limit, lambda: generator.generate(_Taken(batch), n, seeds))
-    except TimeoutError as error:
-        if str(error) != _TOO_LONG:
-            return Rejected(f"{name} raised {_described(error)}")
+    except TooLong:
         return Rejected(f"{name} took longer than the time limit of {time_limit:g} s")
     except (TransientError, RequestError):
         raise
@@ -208,7 +206,8 @@ class _Taken(list[Sample]):
             yield sample
 
 
-_TOO_LONG = "the time limit is over"
+class TooLong(Exception):
+    """Work took longer than its time limit."""
 
 
 class _Stop(BaseException):
@@ -216,7 +215,7 @@ class _Stop(BaseException):
 
 
 def within(seconds: float, work: Callable[[], Any]) -> Any:
-    """Return what `work` returns, or raise TimeoutError.
+    """Return what `work` returns, or raise TooLong.
 
     Work that overruns is stopped at its next line of Python; if it is stuck elsewhere, it is left behind on a thread
     that does not keep the process alive.
@@ -239,7 +238,7 @@ def within(seconds: float, work: Callable[[], Any]) -> Any:
         assert thread.ident is not None
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(_Stop))
         thread.join(min(1.0, seconds / 10))
-        raise TimeoutError(_TOO_LONG)
+        raise TooLong
     if failure:
         raise failure[0]
     return result[0]

@@ -1,6 +1,6 @@
 """Random numbers that depend on a sample's seed alone, drawn for a whole batch at once.
 
-Splitmix64 in counter mode: number i of seed s is mix(s + (i + 1)·γ), so a row can be continued at any place.
+The numbers are the halves of splitmix64, so a row can be continued at any place.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from itertools import chain
 
 import numpy as np
 
-_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+from epida_ray.core.splitmix import splitmix64
+
 _MASK = (1 << 64) - 1
 BITS = 30
 """Numbers are below 2^30, which Python holds in one digit: `%` on them is at its fastest."""
@@ -21,12 +22,8 @@ Draw = Callable[[], int]
 def rows(seeds: Sequence[int], count: int, first: int = 0) -> list[list[int]]:
     """Return for each seed the 2·count numbers from number 2·first on."""
     state = np.array([seed & _MASK for seed in seeds], dtype=np.uint64)[:, None]
-    with np.errstate(over="ignore"):
-        z = state + np.arange(first + 1, first + count + 1, dtype=np.uint64) * _GAMMA
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        z ^= z >> np.uint64(31)
-    halves = z.view(np.uint32) >> np.uint32(32 - BITS)
+    drawn = splitmix64(state, np.arange(first + 1, first + count + 1, dtype=np.uint64))
+    halves = drawn.view(np.uint32) >> np.uint32(32 - BITS)
     numbers: list[list[int]] = halves.tolist()
     return numbers
 

@@ -33,7 +33,7 @@ BEST_OF = 4
 
 class Write(Protocol):
     def __call__(self, prompt: str, text: str, count: int, seed: int, guide: Guide | None = None) -> list[str]:
-        """Return so many answers to a prompt with this text in it."""
+        """Return `count` answers to a prompt with this text in it."""
         ...
 
 

@@ -99,7 +99,7 @@ def word_spans(text: str) -> list[Span]:
 
 
 def _drawn(words: Sequence[Span], count: int, draw: Draw) -> Span:
-    """Return a random stretch of so many words."""
+    """Return a random stretch of `count` words."""
     first = draw() % (len(words) - count + 1)
     return words[first][0], words[first + count - 1][1]
 

@@ -100,7 +100,7 @@ def long_texts(classifier: Any, texts: Iterable[str]) -> int:
 
 
 def warn_of_long_texts(classifier: Any, long: int, reporter: Reporter, trained: bool = True) -> None:
-    """Warn of so many texts that are longer than what the classifier reads, and before training say what to do."""
+    """Warn that `long` texts are longer than what the classifier reads, and before training say what to do."""
     if long:
         texts = "text has" if long == 1 else "texts have"
         limit = classifier.max_words

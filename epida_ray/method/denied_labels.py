@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from epida_ray.classify import CLASSIFIERS, create
+from epida_ray.classify import CLASSIFIERS, FittedClassifier, create
+from epida_ray.classify.training import TrainingOptions
 from epida_ray.method.folds import stratified_folds
-from epida_ray.method.trainer import LabelledRows
+from epida_ray.method.trainer import LabelledRows, fit
 
 FOLDS = 5
 ENCODER_ROWS = 20_000
@@ -29,7 +30,7 @@ class Denied(NamedTuple):
 
 
 def judge_of(rows: int) -> str:
-    """Return the classifier that judges so many rows."""
+    """Return the classifier that judges the labels of a file with `rows` rows."""
     missing = any(row.name == "encoder" and row.missing for row in CLASSIFIERS.listing())
     return "linear" if missing or rows > ENCODER_ROWS else "encoder"
 
@@ -44,7 +45,10 @@ def out_of_fold(rows: LabelledRows, labels: tuple[str, ...], classifier: str, se
             continue
         learn, judged = rows.take(np.flatnonzero(~test)), rows.take(np.flatnonzero(test))
         model = create(classifier, labels, seed=seed)
-        model.fit(learn.texts, learn.y, np.ones(len(learn), np.float32), seed)
+        if isinstance(model, FittedClassifier):
+            model.fit(learn.texts, learn.y, np.ones(len(learn), np.float32), seed)
+        else:
+            fit(model, learn.texts, learn.y, training=TrainingOptions(seed=seed))
         p[test] = model.predict_proba(judged.texts)
     return p
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.fs as pafs
 
 from epida_ray.classify import load
+from epida_ray.classify.saving import has_model
 from epida_ray.core.errors import RequestError, RunError
 from epida_ray.core.metrics import confusion, reliability, scores
 from epida_ray.core.progress import Reporter
@@ -18,6 +19,7 @@ from epida_ray.data.reader import ShardReader
 from epida_ray.data.storage import Storage, below
 from epida_ray.method.checks import long_texts, warn_of_long_texts
 from epida_ray.method.noise import parse_noise
+from epida_ray.runs import layout
 
 CLEAN = ""
 """The texts as they are."""
@@ -45,7 +47,7 @@ def evaluate_model(
     """
     noises = {spec: parse_noise(spec) for spec in noise}
     where = Storage(model)
-    if not where.exists("config.json"):
+    if not has_model(where):
         raise RequestError(no_model(model, where))
     classifier = load(where.local_copy(""), trust=trust_code)
     plan = plan_inputs(file, Columns(text=text_column, label=label_column), encoding, delimiter=delimiter)
@@ -102,8 +104,8 @@ def evaluate_model(
 
 def no_model(given: str, where: Storage) -> str:
     """Return the message for a directory that was given as a model but holds none."""
-    inner = below(given, "model")
-    if where.exists("model/config.json"):
+    inner = below(given, layout.MODEL)
+    if has_model(where, layout.MODEL):
         return f"{given} holds no saved model; did you mean {inner}?"
     if where.filesystem.get_file_info(where.root).type == pafs.FileType.NotFound:
         return f"there is no directory {given}; a run's model is in DIR/model"

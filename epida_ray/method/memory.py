@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from epida_ray.classify import load
+from epida_ray.classify.threads import torch_threads
 from epida_ray.core.errors import RequestError
 from epida_ray.core.progress import Reporter
 from epida_ray.data.plan import Plan
@@ -82,7 +81,7 @@ def _augment(request: AugmentRequest, plans: dict[str, Plan], judge: Any, storag
     origin = Origin(options.labels, plan.label_type, options.generator, 0, 0, "")
     reader = ShardReader(plan)
     tables, rejected = [], []
-    with _one_thread():
+    with torch_threads(1):  # as in a scorer: another number can change the last bits of a score
         for shard in plan.shards():
             block = stages.read(reader.read(shard), options.labels)
             block = one_round(block, generator, judge, selector, options, 0)
@@ -95,18 +94,3 @@ def _augment(request: AugmentRequest, plans: dict[str, Plan], judge: Any, storag
             stacklevel=4,
         )
     return pa.concat_tables(tables)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Score with one thread, as scorers do: the last bits of a sum depend on the number of threads."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        yield
-        return
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -13,8 +13,6 @@ import pyarrow as pa
 from epida_ray.data.storage import Storage
 from epida_ray.method.round import kept_texts
 from epida_ray.method.schema import (
-    CANDIDATES,
-    KEPT,
     LABELLED,
     POOL,
     REJECTED,
@@ -22,8 +20,10 @@ from epida_ray.method.schema import (
     SOFT_LABEL,
     SOFT_LABELS,
     Block,
+    candidate_schema,
     column,
     constant,
+    kept_schema,
 )  # fmt: skip
 from epida_ray.runs import layout
 from epida_ray.runs.counts import ShardCounts
@@ -51,14 +51,14 @@ class Origin(NamedTuple):
 
 
 def kept_rows(block: Block, origin: Origin) -> pa.Table:
-    """Return the kept rewrites, sample after sample, best first, with the columns KEPT."""
+    """Return the kept rewrites, sample after sample, best first, with the columns of `kept_schema`."""
     rank = column(block, "rank").flatten().to_numpy()
     owner = _owner(block)
     chosen = np.flatnonzero(rank)
     chosen = chosen[np.lexsort((rank[chosen], owner[chosen]))]
     n = len(chosen)
     columns = _candidate_columns(block, origin, chosen, owner) | _constants(origin, n)
-    return _table(columns, KEPT)
+    return _table(columns, kept_schema)
 
 
 def pool_rows(block: Block, p: np.ndarray) -> pa.Table:
@@ -74,16 +74,16 @@ def pool_rows(block: Block, p: np.ndarray) -> pa.Table:
 
 
 def candidate_rows(block: Block, origin: Origin) -> pa.Table:
-    """Return every scored candidate with the columns CANDIDATES."""
+    """Return every scored candidate with the columns of `candidate_schema`."""
     owner = _owner(block)
     everything = np.arange(len(owner))
     columns = _candidate_columns(block, origin, everything, owner) | _constants(origin, len(owner))
     columns["kept"] = pa.array(column(block, "rank").flatten().to_numpy() > 0)
-    return _table(columns, CANDIDATES)
+    return _table(columns, candidate_schema)
 
 
 def original_rows(block: Block, origin: Origin) -> pa.Table:
-    """Return the originals that could be read, with the columns KEPT: rank 0, no scores."""
+    """Return the originals that could be read, with the columns of `kept_schema`: rank 0, no scores."""
     good = np.array([i for i, stage in enumerate(block["stage"].to_pylist()) if stage != "read"], np.int64)
     n, where = len(good), pa.array(good)
     texts = column(block, "text").take(where)
@@ -102,7 +102,7 @@ def original_rows(block: Block, origin: Origin) -> pa.Table:
     if SOFT_LABELS.name in block.column_names:
         one_hot = np.eye(len(origin.labels), dtype=np.float32)[column(block, "label").to_numpy()[good]]
         columns[SOFT_LABEL] = pa.array(list(one_hot), SOFT_LABELS.type.value_type)
-    return _table(columns, KEPT)
+    return _table(columns, kept_schema)
 
 
 def rejected_table(rows: Sequence[RejectedRow]) -> pa.Table:
@@ -221,9 +221,12 @@ def _candidate_columns(block: Block, origin: Origin, chosen: np.ndarray, owner: 
     }
 
 
-def _table(columns: dict[str, Any], names: Sequence[str]) -> pa.Table:
-    """Return these columns, and soft labels where there are any."""
-    return pa.table({name: columns[name] for name in (*names, *({SOFT_LABEL} & columns.keys()))})
+def _table(columns: dict[str, Any], schema_of: Callable[[pa.DataType], pa.Schema]) -> pa.Table:
+    """Return these columns with the schema for their labels, and soft labels where there are any."""
+    schema = schema_of(columns["label"].type)
+    if SOFT_LABEL in columns:
+        schema = schema.append(pa.field(SOFT_LABEL, SOFT_LABELS.type.value_type))
+    return pa.table([columns[name] for name in schema.names], schema=schema)
 
 
 def _constants(origin: Origin, n: int) -> dict[str, Any]:

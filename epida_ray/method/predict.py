@@ -98,7 +98,7 @@ def predict(
 def predict_texts(
     model: str, texts: Iterable[str], trust_code: Sequence[str] = (), probabilities: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Yield what the model says of every text, in order; of a text without a letter or digit, nulls."""
+    """Yield what the model says of every text, in order; of a blank text, nulls."""
     classifier = load(_saved(model).local_copy(""), trust=trust_code)
     texts = iter(texts)
     while some := list(islice(texts, LINES)):

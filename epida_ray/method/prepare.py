@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from epida_ray.classify import CLASSIFIERS, create
 from epida_ray.classify import load as load_classifier
+from epida_ray.classify.saving import has_model
 from epida_ray.classify.training import TrainingOptions
 from epida_ray.core.errors import RequestError, TooManyRejected
 from epida_ray.core.labels import label_numbers, label_set, unknown_label
@@ -155,8 +156,8 @@ def given_classifier(request: MethodRequest) -> Path | None:
     if name in names or (family and not Path(name).is_dir()):
         return None
     where = Storage(name)
-    if not where.exists("config.json"):
-        if where.exists(f"{layout.MODEL}/config.json"):
+    if not has_model(where):
+        if has_model(where, layout.MODEL):
             raise RequestError(f"--classifier: {no_model(name, where)}")
         known = ", ".join(sorted(names))
         raise RequestError(f"--classifier {name} is neither a directory with a saved model nor one of {known}")
@@ -166,7 +167,7 @@ def given_classifier(request: MethodRequest) -> Path | None:
 def saved_model(option: str, location: str) -> Path:
     """Return the directory of a saved model on this machine."""
     where = Storage(location)
-    if not where.exists("config.json"):
+    if not has_model(where):
         raise RequestError(f"{option}: {no_model(location, where)}")
     return where.local_copy("")
 
@@ -217,7 +218,7 @@ def check_pool(request: Any, plans: dict[str, Plan], labels: Sequence[str], repo
 def read_labelled(plan: Plan, limit: int | None = None) -> tuple[list[Row], list[RejectedRow]]:
     """Return the good rows, and the rows and files that cannot be used.
 
-    With a limit, at most so many rows: those with the smallest hash of their id.
+    With a limit, at most `limit` rows: those with the smallest hash of their id.
     """
     shards = list(plan.shards())
     if limit is not None and len(shards) > SAMPLED_SHARDS:
@@ -322,9 +323,9 @@ def prepare_language_model(storage: Storage, texts: Sequence[str]) -> None:
     """Estimate the n-gram model of the training texts and put it into the run's directory, once."""
     from epida_ray.select.perplexity import LanguageModel
 
-    if not storage.exists(f"{layout.LANGUAGE_MODEL}/model.arpa"):
+    if not storage.exists(f"{layout.LANGUAGE_MODEL}/{layout.ARPA}"):
         with tempfile.TemporaryDirectory(prefix="epida-") as folder:
-            LanguageModel.estimate(texts, keep=Path(folder) / "model.arpa")
+            LanguageModel.estimate(texts, keep=Path(folder) / layout.ARPA)
             storage.upload(Path(folder), layout.LANGUAGE_MODEL)
 
 
@@ -332,7 +333,7 @@ def load_language_model(storage: Storage) -> Any:
     from epida_ray.select.perplexity import LanguageModel
 
     with storage.local(layout.LANGUAGE_MODEL) as folder:
-        return LanguageModel(folder / "model.arpa")
+        return LanguageModel(folder / layout.ARPA)
 
 
 class Prepared(NamedTuple):

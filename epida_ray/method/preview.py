@@ -20,6 +20,12 @@ from epida_ray.method.round import judge
 from epida_ray.method.schema import SOFT_LABELS
 from epida_ray.method.stages import RoundOptions, block_of
 
+NEEDS_A_RUN = {
+    "ppl": "a preview has no training texts to make the language model of ppl from; use another score",
+    "divergence": "a preview has no teacher to compare with; use another score than divergence",
+}
+"""Scores that one text and one classifier do not suffice for."""
+
 
 class Preview(NamedTuple):
     """Candidates in the order they were made, with scores and picks where there was a classifier."""
@@ -50,6 +56,8 @@ def preview(
     trust_code: tuple[str, ...] = (),
 ) -> Preview:
     """Return K·m candidates of one text; with a saved classifier and the text's label also their scores and picks."""
+    if classifier and (missing := NEEDS_A_RUN.keys() & set(select.split("+"))):
+        raise RequestError(f"--select {select}: {NEEDS_A_RUN[min(missing)]}, such as --select rem+cem")
     model = load(Storage(classifier).local_copy(""), trust=trust_code) if classifier else None
     if model is not None and label not in model.labels:
         raise RequestError(f"--label must be one of the model's: {', '.join(model.labels)}")

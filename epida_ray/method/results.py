@@ -15,6 +15,7 @@ from epida_ray.classify import load as load_classifier
 from epida_ray.classify.model import Model
 from epida_ray.data.storage import Storage, below
 from epida_ray.generate.word_marks import NEW, REMOVED, mark_words
+from epida_ray.method.stages import STAGES
 from epida_ray.runs import layout
 from epida_ray.runs.manifest import Manifest
 
@@ -121,6 +122,23 @@ class TrainResult:
         )
 
 
+def summary(manifest: Manifest) -> list[str]:
+    """Return the outcome of a run in a few lines."""
+    done, seconds = manifest.done, manifest.seconds
+    what = "judged in all rounds" if manifest.kind == "train" else "read"
+    lines = [
+        f"{done.rows:,} rows {what}, {done.candidates:,} candidates, {done.kept:,} kept, {done.rejected:,} rejected, "
+        f"{done.short:,} with fewer than m"
+    ]
+    total = sum(seconds.values()) or 1.0
+    stages = dict.fromkeys((*STAGES, *seconds))
+    shares = ", ".join(f"{stage} {100 * seconds.get(stage, 0) / total:.0f}%" for stage in stages)
+    lines.append(f"CPU time: {shares}; {total:.1f} s in all")
+    for reason, count in list(manifest.reasons.items())[:3]:
+        lines.append(f"rejected ({count:,}): {reason}")
+    return lines
+
+
 def round_summary(metrics: Sequence[dict[str, Any]], best: int, dev_rows: int) -> str:
     """Say which round was chosen, and whether it is better than round 0, which saw the labelled texts alone."""
     score = {line["round"]: line["dev_macro_f1"] for line in metrics}
@@ -130,7 +148,7 @@ def round_summary(metrics: Sequence[dict[str, Any]], best: int, dev_rows: int) -
     if not used:
         return said
     if best == 0:
-        return f"{said}, before any {used}; with them, at most {max(v for r, v in score.items() if r):.4f}"
+        return f"{said}, without {used}; no round with them scored above {max(v for r, v in score.items() if r):.4f}"
     gain = score[best] - score[0]
     # as in the choice of the round: two standard errors of the score
     limit = 2 * math.sqrt(score[best] * (1 - score[best]) / dev_rows)

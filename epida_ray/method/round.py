@@ -53,7 +53,7 @@ def _kept_order(block: Block) -> list[list[int]]:
 
 
 def kept_of_rows(rows: Block, ids: Sequence[str]) -> Kept:
-    """Return what was kept of the originals with these ids, best first, from rows with the columns KEPT."""
+    """Return what was kept of the originals with these ids, best first, from rows of augmented/."""
     numbers = {sample_id: i for i, sample_id in enumerate(ids)}
     texts: list[list[str]] = [[] for _ in ids]
     owners = [numbers[sample_id] for sample_id in rows["sample_id"].to_pylist()]

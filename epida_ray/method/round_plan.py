@@ -24,7 +24,7 @@ save."""
 
 
 def round_shard_rows(rows: int, texts: int, classes: int) -> int:
-    """Return the number of rows in a shard of a round over so many rows, each of which becomes so many texts."""
+    """Return the number of rows in a shard of a round over `rows` rows, each of which becomes `texts` texts."""
     return rows_in_memory(max(ROUND_SHARD, rows_per_shard(rows)), texts, classes)
 
 
@@ -56,7 +56,7 @@ def learn_options(
     pool_rows: int = 0,
     refit: bool = False,
 ) -> LearnOptions:
-    """Return how a request's classifier learns from so many rows, with so many unlabelled texts in a round.
+    """Return how a request's classifier learns from `rows` rows, with `pool_rows` unlabelled texts in a round.
 
     Unlabelled texts are dealt to the labelled rows, so a step takes fewer of these when there are many of those.
     """

@@ -126,8 +126,8 @@ class Worker:
                 looked = time.monotonic()
             if patience.over():
                 raise RunError(
-                    f"the candidates of round {round_} are not ready, and for {self.task.limit:.0f} s nobody made a "
-                    "step; --stall-timeout sets the limit"
+                    f"the candidates of round {round_} are not ready, and no progress was reported for "
+                    f"{self.task.limit:.0f} s; --stall-timeout sets the limit"
                 )
             time.sleep(0.005 if storage.is_local else 0.5)
         judged: dict[str, Any] = json.loads(storage.read(name))

@@ -35,7 +35,7 @@ def make_schedule(
     pretrain_epochs: int | None = None,
     epochs_per_round: int | None = None,
 ) -> Schedule:
-    """Return the schedule for so many rows; None means what suits the classifier.
+    """Return the schedule for `rows` rows; None means what suits the classifier.
 
     A classifier trains for `defaults.epochs` epochs, but large sets stop at the epoch that reaches `steps`. A third of
     them is pre-training and the rounds share the rest evenly. `defaults` is None for a classifier that is fitted in one

@@ -55,21 +55,38 @@ SOFT_LABELS = pa.field("soft_labels", pa.large_list(pa.list_(pa.float32())))
 """The soft label of every candidate. `generate` adds it if the generator says that it gives any, one-hot where a
 candidate has none; with a teacher, `select` puts the teacher's probabilities in its place."""
 
-KEPT = (
-    "sample_id", "text", "label", "source_text", "generator", "operation", "round", "rank", "s_div", "s_qua", "s_tot",
-    "weights_version", "run_id",
-)  # fmt: skip
-"""Columns of augmented/: where every kept row came from. `label` has the type of the input."""
 
-CANDIDATES = (
-    "sample_id", "text", "label", "source_text", "generator", "operation", "s_div", "s_qua", "s_tot", "kept",
-    "weights_version",
-)  # fmt: skip
-"""Columns of candidates/."""
+_SCORES = tuple((name, pa.float64()) for name in ("s_div", "s_qua", "s_tot"))
+
+
+def _rewrite(label: pa.DataType) -> list[tuple[str, pa.DataType]]:
+    names = ("sample_id", "text", "label", "source_text", "generator", "operation")
+    return [(name, label if name == "label" else pa.string()) for name in names]
+
+
+def kept_schema(label: pa.DataType) -> pa.Schema:
+    """Return the columns of augmented/: where every kept row came from. `label` is the type that labels have there."""
+    return pa.schema(
+        [
+            *_rewrite(label),
+            ("round", pa.int32()),
+            ("rank", pa.int32()),
+            *_SCORES,
+            ("weights_version", pa.int32()),
+            ("run_id", pa.string()),
+        ]
+    )
+
+
+def candidate_schema(label: pa.DataType) -> pa.Schema:
+    """Return the columns of candidates/."""
+    return pa.schema([*_rewrite(label), *_SCORES, ("kept", pa.bool_()), ("weights_version", pa.int32())])
+
 
 SOFT_LABEL = "soft_label"
-"""A further column of both where candidates have soft labels: a share of each class, in the order of the labels in
-manifest.json. `label` stays that of the sample, which has the largest share unless a teacher sees it otherwise."""
+"""A further column of augmented/ and candidates/ where candidates have soft labels: a share of each class, in the order
+of the labels in manifest.json. `label` stays that of the sample, which has the largest share unless a teacher sees it
+otherwise."""
 
 REJECTED = pa.schema([(name, pa.string()) for name in ("sample_id", "stage", "reason", "text")])
 """Columns of rejected/; `text` has the first characters."""

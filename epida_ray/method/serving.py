@@ -16,6 +16,7 @@ import pyarrow.fs as pafs
 from pydantic import BaseModel, ConfigDict, Field
 
 from epida_ray.classify import load
+from epida_ray.classify.saving import has_model
 from epida_ray.core.errors import RequestError
 from epida_ray.core.options import option
 from epida_ray.data.storage import Storage
@@ -112,7 +113,7 @@ class ServedModel:
         from epida_ray.classify import onnx  # imports torch, for which the help of `epida serve` need not wait
         from epida_ray.classify.engine import pick_device
 
-        if not storage.exists("config.json"):
+        if not has_model(storage):
             raise RequestError(no_model(storage.location, storage))
         # The directory may be written to at any moment, so a copy is loaded.
         with tempfile.TemporaryDirectory(prefix="epida-serve-") as folder, storage.local("") as source:

@@ -35,7 +35,7 @@ class WeightTransport(StepCount, Protocol):
         ...
 
     def fetch(self, version: int, limit: float) -> dict[str, np.ndarray]:
-        """Return these weights, or raise RunError after `limit` seconds in which nobody made a step."""
+        """Return these weights, or raise RunError after `limit` seconds in which no step is reported."""
         ...
 
 

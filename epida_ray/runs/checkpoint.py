@@ -1,4 +1,4 @@
-"""Checkpoints of a training run: one safetensors file a round, written whole or not at all.
+"""Checkpoints of a training run: one safetensors file per round, written whole or not at all.
 
 What is not an array is JSON in the file's header. The last two checkpoints are kept: if the newer one is damaged, only
 a round is lost, not the run.

@@ -136,16 +136,16 @@ def read_manifest(storage: Storage) -> Manifest:
         raise RequestError(f"{storage.location} is not a run directory: it has no {MANIFEST}{there}") from None
     except OSError as error:
         raise RequestError(f"cannot read {storage.location}/{MANIFEST}: {error}") from error
+    found = _format(text)
+    if found is not None and found != FORMAT:
+        age = "an older" if found < FORMAT else "a newer"
+        raise RequestError(
+            f"{storage.location} was written by {age} version of epida-ray (manifest format {found}, this version "
+            f"reads {FORMAT}); use that version for it, or choose another directory"
+        )
     try:
         return Manifest.model_validate_json(text)
     except ValidationError as error:
-        found = _format(text)
-        if found is not None and found != FORMAT:
-            age = "an older" if found < FORMAT else "a newer"
-            raise RequestError(
-                f"{storage.location} was written by {age} version of epida-ray (manifest format {found}, this version "
-                f"reads {FORMAT}); use that version for it, or choose another directory"
-            ) from None
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
         raise RequestError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b, sha256
@@ -283,12 +284,11 @@ def _shard_sizes(storage: Storage) -> dict[str, int]:
     return {f"{folder}/{n}": size for folder, sizes in found for n, size in sizes.items() if layout.is_shard_file(n)}
 
 
-_FILES = {
-    "input": "the input",
-    "train": "the file of --train",
-    "dev": "the file of --dev",
-    "eval": "the file of --eval",
-}
+_DIGESTS = {
+    "input": "file", "train": "file", "dev": "file", "eval": "file", "unlabelled": "file",
+    "classifier": "saved model", "teacher": "saved model", "model": "saved model",
+}  # fmt: skip
+"""What those options of a request name that are kept as a digest. --classifier may also be a plain name."""
 
 
 def _change(option: str, before: Any, now_: Any) -> str:
@@ -298,11 +298,18 @@ def _change(option: str, before: Any, now_: Any) -> str:
         if option == "contents":
             return "; ".join(f"the content of {name} is different" for name in names)
         return "; ".join(f"{name} was {before.get(name)}, now {now_.get(name)}" for name in names)
-    if option in _FILES and before and now_:  # these are digests
-        return f"{_FILES[option]} is different"
-    return f"{flag(option)} was {_brief(before)}, now {_brief(now_)}"
+    if option in _DIGESTS and _is_digest(before) and _is_digest(now_):
+        what = "input" if option == "input" else f"{_DIGESTS[option]} of {flag(option)}"
+        return f"the {what} is different"
+    return f"{flag(option)} was {_brief(option, before)}, now {_brief(option, now_)}"
 
 
-def _brief(value: Any) -> str:
+def _is_digest(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{32}|[0-9a-f]{64}", value) is not None
+
+
+def _brief(option: str, value: Any) -> str:
+    if option in _DIGESTS and _is_digest(value):
+        return f"a {_DIGESTS[option]}"
     text = json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
+
+from epida_ray.core.splitmix import splitmix64
 
 
 @njit(cache=True)
@@ -72,17 +75,9 @@ def largest(scores, offsets, eligible, m):  # type: ignore[no-untyped-def]
     return kept, counts
 
 
-@njit(cache=True)
-def draws(seeds, offsets):  # type: ignore[no-untyped-def]
-    """Draw from [0, 1): candidate j of a sample gets number j of splitmix64 started at the seed of the sample."""
-    out = np.empty(offsets[-1])
-    for s in range(len(seeds)):
-        state = seeds[s]
-        for n in range(offsets[s], offsets[s + 1]):
-            state += np.uint64(0x9E3779B97F4A7C15)
-            x = state
-            x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            x = x ^ (x >> np.uint64(31))
-            out[n] = (x >> np.uint64(11)) * (1.0 / 9007199254740992.0)
-    return out
+def draws(seeds: NDArray[np.uint64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Draw from [0, 1): candidate j of a sample gets number j + 1 of splitmix64 for the seed of the sample."""
+    sizes = np.diff(offsets)
+    place = np.arange(1, offsets[-1] + 1) - np.repeat(offsets[:-1], sizes)
+    numbers = splitmix64(np.repeat(seeds, sizes), place.astype(np.uint64))
+    return (numbers >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from epida_ray.classify import load as load_classifier
+from epida_ray.classify.saving import has_model
 from epida_ray.core.errors import RequestError
 from epida_ray.core.progress import Reporter
 from epida_ray.data.plan import Plan
@@ -14,14 +15,14 @@ from epida_ray.method.corpus import plan_corpus, write_corpus
 from epida_ray.method.output import rejected_table
 from epida_ray.method.requests import AugmentRequest
 from epida_ray.method.results import AugmentResult
-from epida_ray.method.stages import STAGES, RoundOptions
+from epida_ray.method.stages import RoundOptions
 from epida_ray.method.track import Trackers
 from epida_ray.runs import layout
-from epida_ray.runs.manifest import Manifest
 from epida_ray.runs.run import Run, digest, directory_digest
 from epida_ray.select import needs_perplexity
 from epida_ray.stream.cluster import check_reachable
-from epida_ray.stream.offline import interruptible, work_through
+from epida_ray.stream.interruption import interruptible
+from epida_ray.stream.offline import work_through
 from epida_ray.stream.pipeline import Job
 
 
@@ -79,7 +80,7 @@ def _prepare_classifier(
 ) -> tuple[tuple[str, ...], str]:
     """Make sure that DIR/model holds the classifier; return its labels and the digest of its files."""
     done, trust = run.manifest.model_digest, request.trusted()
-    if done and run.storage.exists(f"{layout.MODEL}/config.json"):
+    if done and has_model(run.storage, layout.MODEL):
         path = run.storage.local_copy(layout.MODEL)
         if directory_digest(path) != done:
             raise RequestError(f"{run.storage.location}/model was changed since the run began; use another --output")
@@ -95,20 +96,3 @@ def _prepare_classifier(
     run.save(model_digest=model_digest, labels=list(classifier.labels), classifier=classifier.describe())
     write_card(run.storage, layout.MODEL, run.manifest)
     return classifier.labels, model_digest
-
-
-def summary(manifest: Manifest) -> list[str]:
-    """Return the outcome of a run in a few lines."""
-    done, seconds = manifest.done, manifest.seconds
-    what = "judged in all rounds" if manifest.kind == "train" else "read"
-    lines = [
-        f"{done.rows:,} rows {what}, {done.candidates:,} candidates, {done.kept:,} kept, {done.rejected:,} rejected, "
-        f"{done.short:,} with fewer than m"
-    ]
-    total = sum(seconds.values()) or 1.0
-    stages = dict.fromkeys((*STAGES, *seconds))
-    shares = ", ".join(f"{stage} {100 * seconds.get(stage, 0) / total:.0f}%" for stage in stages)
-    lines.append(f"CPU time: {shares}; {total:.1f} s in all")
-    for reason, count in list(manifest.reasons.items())[:3]:
-        lines.append(f"rejected ({count:,}): {reason}")
-    return lines

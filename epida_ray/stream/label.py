@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from epida_ray.classify import load as load_classifier
+from epida_ray.classify.saving import has_model
 from epida_ray.core.progress import Reporter
 from epida_ray.data.plan import Columns, plan_inputs
 from epida_ray.data.storage import below
@@ -16,7 +17,8 @@ from epida_ray.runs import layout
 from epida_ray.runs.manifest import Manifest
 from epida_ray.runs.run import Run, digest, directory_digest
 from epida_ray.stream.cluster import check_reachable
-from epida_ray.stream.offline import interruptible, work_through
+from epida_ray.stream.interruption import interruptible
+from epida_ray.stream.offline import work_through
 from epida_ray.stream.pipeline import Job
 
 
@@ -50,7 +52,7 @@ def label(request: LabelRequest, reporter: Reporter | None = None) -> LabelResul
         prepare.check_files(plan, request.max_rejected)
         classifier = load_classifier(model, trust=request.trusted())
         reporter.say(f"classifier: {classifier.describe()}")
-        if not run.storage.exists(f"{layout.MODEL}/config.json"):
+        if not has_model(run.storage, layout.MODEL):
             run.storage.upload(model, layout.MODEL)
         run.save(labels=list(classifier.labels), classifier=classifier.describe())
         plan = plan.cut(1, len(classifier.labels))

@@ -359,8 +359,8 @@ def _arrival(results: queue.Queue[Any], limit: float, steps: StepCount | None, w
             return results.get(timeout=min(limit, LOOK_EVERY))
         if patience.over():
             raise RunError(
-                f"no {what} came and nobody made a step for {limit:.0f} s; `ray status` shows what waits. "
-                "--stall-timeout sets the limit"
+                f"no {what} was finished and no progress was reported for {limit:.0f} s; `ray status` shows what is "
+                "pending, --stall-timeout sets the limit"
             )
 
 

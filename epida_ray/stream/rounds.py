@@ -115,8 +115,8 @@ class Scorers:
             if not ready and patience.over():
                 silent = ", ".join(str(number + 1) for number in sorted(set(waiting.values())))
                 raise RunError(
-                    f"scorer {silent} of {len(self.actors)} did not answer, and nobody made a step for "
-                    f"{self.limit:.0f} s; --stall-timeout sets the limit"
+                    f"scorer {silent} of {len(self.actors)} did not answer, and no progress was "
+                    f"reported for {self.limit:.0f} s; --stall-timeout sets the limit"
                 )
         load[waiting.pop(ready[0])] -= 1
         try:
@@ -149,7 +149,7 @@ class Candidates:
                 num_gpus=pools.generator_gpus or None,
             )
             self._blocks = zip(
-                self.work, bounded(block_references(data), limit, transport, "round's candidates"), strict=True
+                self.work, bounded(block_references(data), limit, transport, "shard of candidates"), strict=True
             )
         self.waited = 0.0
 

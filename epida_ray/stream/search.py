@@ -44,7 +44,7 @@ def search(
     seed: int,
     quiet: bool,
 ) -> list[Tried]:
-    """Try `trials` points of the space and return them; `evaluate(config, *arguments)` yields a report a step.
+    """Try `trials` points of the space and return them; `evaluate(config, *arguments)` yields a report per step.
 
     A report has a `score`, larger is better. Values of the space are constants, lists of choices or ranges. Files of
     Ray Tune are in OUTPUT/ray; a search that was interrupted goes on from there.

@@ -35,13 +35,13 @@ def share(value: Any) -> Any:
 
 def run_tasks(
     function: Callable[..., Any], tasks: Mapping[str, tuple[Any, ...]], *, what: str, stall_timeout: float,
-    cpus: float = 1, until: float | None = None,
+    cpus: float = 1, until: float | None = None, hint: str = "",
 ) -> Iterator[Outcome]:  # fmt: skip
     """Call `function` with each tuple of arguments and yield the outcomes in the order in which they arrive.
 
     A task that raises, or whose worker dies, yields a failure and leaves the others alone. RunError says that no task
-    ended within `stall_timeout` seconds. `what` names a task in messages. At the time `until`, of the monotonic clock,
-    tasks that have not ended are cancelled.
+    ended within `stall_timeout` seconds; `hint` says what to do about it, such as which option sets the limit. `what`
+    names a task in messages. At the time `until`, of the monotonic clock, tasks that have not ended are cancelled.
     """
     total, largest = _cpus(what)
     remote = ray.remote(num_cpus=min(cpus, largest), max_retries=RETRIES)(_call)
@@ -60,7 +60,7 @@ def run_tasks(
                 done = len(tasks) - len(waiting) - len(running)
                 raise RunError(
                     f"no {what} ended for {stall_timeout:.0f} s; {done} of {len(tasks)} {what}s ended; `ray status` "
-                    "shows what waits, --stall-timeout sets the limit"
+                    f"shows what is pending{hint and '; '}{hint}"
                 )
             for task in ended:
                 yield _outcome(task, running.pop(task))

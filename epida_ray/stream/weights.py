@@ -97,8 +97,8 @@ class StoreTransport:
                     return checkpoint.unpack(ray.get(found[0], timeout=300))
             if patience.over():
                 raise RunError(
-                    f"version {version} of the weights was not published, and for {limit:.0f} s nobody made a step; "
-                    "--stall-timeout sets the limit"
+                    f"version {version} of the weights was not published, and no progress was reported for "
+                    f"{limit:.0f} s; --stall-timeout sets the limit"
                 )
 
     def step(self) -> None:
@@ -123,8 +123,8 @@ class StoreClock:
         while not _ask(self._store.reached, round_):
             if patience.over():
                 raise RunError(
-                    f"training did not reach round {round_}, and for {limit:.0f} s nobody made a step; "
-                    "--stall-timeout sets the limit"
+                    f"training did not reach round {round_}, and no progress was reported for "
+                    f"{limit:.0f} s; --stall-timeout sets the limit"
                 )
 
 

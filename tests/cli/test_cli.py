@@ -22,6 +22,8 @@ import epida_ray.cli.list
 import epida_ray.cli.status
 from epida_ray.classify.cnn import CNN
 from epida_ray.cli.main import COMMANDS, command_name
+from epida_ray.data.storage import Storage
+from epida_ray.runs.manifest import Manifest
 
 LIMIT = 240
 
@@ -307,9 +309,11 @@ def test_every_help_ends_with_an_example_of_valid_options(module: Any) -> None:
     assert all(f"{word} " in printed for word in shlex.split(module.EXAMPLE) if word.startswith("--"))
 
 
-def test_help_needs_neither_ray_nor_torch() -> None:
+@pytest.mark.parametrize("arguments", [["--help"], ["status", "{run}"]])
+def test_help_and_status_need_neither_ray_nor_torch(tmp_path: Path, arguments: list[str]) -> None:
+    Manifest(kind="augment", status="running", request={}).write(Storage(str(tmp_path)))
     code = (
-        "import sys; sys.argv = ['epida', '--help']\n"
+        f"import sys; sys.argv = {['epida', *(a.format(run=tmp_path) for a in arguments)]}\n"
         "from epida_ray.cli import main\n"
         "try: main()\n"
         "except SystemExit: print({'ray', 'torch', 'transformers', 'sklearn'} & sys.modules.keys())"

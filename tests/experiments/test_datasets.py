@@ -1,7 +1,11 @@
+import gzip
+import json
 import os
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.feather as feather
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -68,6 +72,25 @@ def test_the_users_own_files(tmp_path):
     assert again.digest() == data.digest()
     write_csv(tmp_path / "mine" / "test.csv", [("well", "a")])
     assert load_directory("mine", tmp_path).digest() != data.digest()
+
+
+def test_files_may_have_any_format_that_is_read_elsewhere(tmp_path):
+    folder = tmp_path / "mine"
+    rows = [("good", "b"), ("bad", "a"), ("fine", "b")]
+    write_csv(folder / "train.csv", rows)
+    (folder / "train.csv.gz").write_bytes(gzip.compress((folder / "train.csv").read_bytes()))
+    objects = [{"text": text, "label": label} for text, label in rows]
+    (folder / "test.json").write_text(json.dumps(objects))
+    feather.write_feather(pa.Table.from_pylist(objects), folder / "dev.arrow")
+    with pytest.raises(RequestError, match=r"has both train.csv and train.csv.gz; keep one"):
+        load_directory("mine", tmp_path)
+    (folder / "train.csv").unlink()
+    data = load_directory("mine", tmp_path)
+    for split in (data.train, data.dev, data.test):
+        assert split.texts == ["good", "bad", "fine"] and split.y.tolist() == [1, 0, 1]
+    (folder / "test.json").rename(folder / "test.doc")
+    with pytest.raises(RequestError, match=r"no train and test, each a .parquet"):
+        load_directory("mine", tmp_path)
 
 
 def test_a_wrong_data_set_is_refused_with_the_reason(tmp_path):

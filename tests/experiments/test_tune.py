@@ -2,17 +2,20 @@
 
 import json
 
+import numpy as np
 import pytest
 import yaml
 
-from epida_ray.core.errors import RequestError
+from epida_ray.core.errors import RequestError, RunError
 from epida_ray.data.storage import Storage
+from epida_ray.experiments.compare_folds import Data
 from epida_ray.experiments.compare_statistics import Interval
 from epida_ray.experiments.report import report_data
-from epida_ray.experiments.tune import TuneOptions, summary, tune
+from epida_ray.experiments.tune import TuneOptions, _outer_votes, summary, tune
 from epida_ray.experiments.tune_space import baseline, read_space, tuned
 from epida_ray.generate import GENERATORS
 from epida_ray.method.requests import TrainRequest, make_request
+from epida_ray.method.trainer import LabelledRows
 from epida_ray.stream.search import Range
 from tests.experiments.test_compare import corpus
 
@@ -95,3 +98,11 @@ def test_a_search_is_resumed_and_its_policy_can_be_used(tmp_path, local_ray, mon
 
 def interrupted(*_):
     raise KeyboardInterrupt
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_training_that_fails_is_no_fault_of_the_request():
+    rows = LabelledRows(["1", "2"], ["one text", "another"], np.array([0, 1]))  # no row is left for dev
+    reference = baseline({"classifier": "linear"})
+    with pytest.raises(RunError, match="training on all inner rows failed: in one fold"):
+        _outer_votes({"baseline": reference}, Data(rows, ("a", "b"), (), 2, 0), rows)

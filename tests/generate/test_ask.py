@@ -152,6 +152,15 @@ def test_a_hanging_sample_is_rejected_and_the_rest_is_kept(sleeps: bool) -> None
     assert sum(isinstance(a, Candidates) for a in answers) == 7
 
 
+def test_a_time_out_of_the_generators_own_is_not_taken_for_the_limit() -> None:
+    class TimesOut(Numbered):
+        def one(self, sample, n, seed):
+            raise TimeoutError("the time limit is over")
+
+    (answer,) = ask(TimesOut(), SAMPLES[:1], time_limit=60.0)
+    assert answer == Rejected("mine raised TimeoutError: the time limit is over")
+
+
 def test_within_the_time_limit_nothing_changes() -> None:
     assert ask(Numbered(), time_limit=60.0) == ask(Numbered())
 

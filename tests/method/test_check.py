@@ -48,6 +48,22 @@ def test_planted_faults():
     assert "r3" in [r["id"] for r in got["denied-labels"].rows[:3]]
 
 
+def test_a_classifier_that_is_trained_step_by_step_judges_labels_too():
+    rows = corpus()
+    rows[3] = rows[3]._replace(label="tool")  # a fruit
+    (denied,) = (f for f in check_rows(rows, [], classifier="cnn") if f.name == "denied-labels")
+    assert [row["id"] for row in denied.rows] == ["r3"]
+
+
+def even(texts):
+    return np.full((len(texts), 2), 0.5)
+
+
+def test_a_function_that_cannot_learn_is_refused_as_the_judge():
+    with pytest.raises(RequestError, match="cannot be trained"):
+        check_rows(corpus(), [], classifier=f"{__name__}:even")
+
+
 def test_leaks_and_drift():
     train, test = corpus(), corpus(60, seed=1)
     leaked = [row._replace(id=f"t{row.id}") for row in train[:20]]

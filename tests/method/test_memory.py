@@ -13,9 +13,10 @@ import epida_ray
 from epida_ray.classify import create
 from epida_ray.core.errors import RequestError
 from epida_ray.method import stages
+from epida_ray.method.output import Origin, candidate_rows, kept_rows, original_rows
 from epida_ray.method.requests import AugmentRequest
 from epida_ray.method.round import kept_texts, one_round
-from epida_ray.method.schema import GENERATED, KEPT, ROWS, SCORED, SELECTED, SOFT_LABEL, check
+from epida_ray.method.schema import GENERATED, ROWS, SCORED, SELECTED, SOFT_LABEL, candidate_schema, check, kept_schema
 from epida_ray.method.stages import RoundOptions, block_of
 from epida_ray.method.trainer import fit
 
@@ -45,7 +46,9 @@ def test_in_memory_and_by_command_are_the_same_rows(tmp_path: Path, classifier: 
     augment(request)
     written = pq.read_table(tmp_path / "run" / "augmented")
     found = epida_ray.augment_texts(TEXTS, NAMES, ids, classifier=classifier, generator=generator, m=2, seed=5)
-    columns = (*KEPT, SOFT_LABEL) if generator == "span-mix" else KEPT
+    kept = kept_schema(pa.string())
+    columns = (*kept.names, *([SOFT_LABEL] if generator == "span-mix" else ()))
+    check(written, kept)
     assert tuple(found.column_names) == tuple(written.column_names) == columns and len(found) == 2 * len(TEXTS)
     for name in set(columns) - {"run_id"}:
         assert found[name].to_pylist() == written[name].to_pylist(), name
@@ -80,6 +83,15 @@ def test_blocks_have_the_declared_columns_at_every_seam() -> None:
     block = check(stages.score(block, classifier), SCORED)
     block = check(stages.select(block, options.make_selector(), options, 1), SELECTED)
     assert [sum(r > 0 for r in ranks) for ranks in block["rank"].to_pylist()] == [2, 0, 0]
+    for labels, kind in ((LABELS, pa.string()), (("0", "1"), pa.int64())):
+        origin = Origin(labels, str(kind), "eda", 1, 1, "run")
+        for rows_of, schema in (
+            (kept_rows, kept_schema),
+            (original_rows, kept_schema),
+            (candidate_rows, candidate_schema),
+        ):
+            written = check(rows_of(block, origin), schema(kind))
+            assert written.num_rows and written.column_names == schema(kind).names
     for schema in (ROWS, GENERATED, SCORED, SELECTED):
         assert check(schema.empty_table(), schema).num_rows == 0
     with pytest.raises(ValueError, match="no column 'reason'"):

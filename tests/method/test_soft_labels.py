@@ -13,7 +13,7 @@ from epida_ray.generate.corpus import bind_samples
 from epida_ray.method import stages
 from epida_ray.method.output import Origin, candidate_rows, kept_rows, original_rows
 from epida_ray.method.round import kept_labels, kept_of_rows, kept_texts, one_round
-from epida_ray.method.schema import CANDIDATES, KEPT, SOFT_LABEL, SOFT_LABELS, check
+from epida_ray.method.schema import SOFT_LABEL, SOFT_LABELS, candidate_schema, check, kept_schema
 from epida_ray.method.stages import RoundOptions, block_of
 from tests.method.test_memory import LABELS, NAMES, TEXTS
 
@@ -44,7 +44,7 @@ def test_rem_judges_against_the_soft_label_and_rows_carry_it(judge) -> None:  # 
     done = check(stages.select(stages.score(generated, judge), options.make_selector(), options, 1),
                  pa.schema([SOFT_LABELS]))  # fmt: skip
     rows = candidate_rows(done, ORIGIN)
-    assert tuple(rows.column_names) == (*CANDIDATES, SOFT_LABEL)
+    assert tuple(rows.column_names) == (*candidate_schema(pa.string()).names, SOFT_LABEL)
     soft = np.array(rows["soft_label"].to_pylist())
     assert ((soft > 0) & (soft < 0.5)).any(), "some are mixed"
     assert [LABELS[c] for c in soft.argmax(axis=1)] == rows["label"].to_pylist()
@@ -53,7 +53,7 @@ def test_rem_judges_against_the_soft_label_and_rows_carry_it(judge) -> None:  # 
 
     kept = kept_rows(done, ORIGIN)
     originals = original_rows(done, ORIGIN)
-    assert tuple(kept.column_names) == (*KEPT, SOFT_LABEL)
+    assert tuple(kept.column_names) == (*kept_schema(pa.string()).names, SOFT_LABEL)
     assert {tuple(row) for row in originals["soft_label"].to_pylist()} == {(1.0, 0.0), (0.0, 1.0)}
     assert len(pa.concat_tables([originals, kept])) == len(originals) + len(kept)
 

@@ -14,7 +14,7 @@ from epida_ray.core.errors import RequestError
 from epida_ray.data.storage import Storage
 from epida_ray.runs.counts import ShardCounts, Totals
 from epida_ray.runs.manifest import FORMAT, Manifest, read_manifest
-from epida_ray.runs.run import Run
+from epida_ray.runs.run import Run, digest
 
 
 def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -25,11 +25,16 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "manifest.json").read_text())["format"] == FORMAT
 
 
+OTHERWISE_VALID = '"kind": "train", "status": "finished", "request": {}'
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ('{"format": 1, "kind": "train", "status": "finished", "asked": {}}', "written by an older version"),
         (f'{{"format": {FORMAT + 1}, "kind": "train", "new": 1}}', "written by a newer version"),
+        (f'{{"format": {FORMAT - 1}, {OTHERWISE_VALID}}}', "written by an older version"),
+        (f'{{"format": {FORMAT + 1}, {OTHERWISE_VALID}}}', "written by a newer version"),
         (f'{{"format": {FORMAT}, "kind": "dance", "status": "finished", "request": {{}}}}', "kind: Input should be"),
         (f'{{"format": {FORMAT}, "kind": "train"}}', "status: Field required"),
         ("{", "is this a run directory?"),
@@ -63,11 +68,33 @@ def test_counts_of_a_shard_travel_in_a_block_and_in_a_file(tmp_path: Path) -> No
 
 def test_another_request_in_the_same_directory_is_refused_with_the_options_that_differ(tmp_path: Path) -> None:
     run = Run(str(tmp_path / "run"))
-    assert not run.open("augment", {"m": 3, "input": "digest"}, {})
+    assert not run.open("augment", {"m": 3, "input": digest("one")}, {})
     run.save(status="running")
     with pytest.raises(RequestError, match="-m was 3, now 2; choose another --output|-m was 3, now 2"):
-        Run(str(tmp_path / "run")).open("augment", {"m": 2, "input": "digest"}, {})
+        Run(str(tmp_path / "run")).open("augment", {"m": 2, "input": digest("one")}, {})
     with pytest.raises(RequestError, match="holds a run of `epida augment`"):
         Run(str(tmp_path / "run")).open("train", {"m": 3}, {})
     with pytest.raises(RequestError, match="the input is different"):
-        Run(str(tmp_path / "run")).open("augment", {"m": 3, "input": "other"}, {})
+        Run(str(tmp_path / "run")).open("augment", {"m": 3, "input": digest("two")}, {})
+
+
+@pytest.mark.parametrize(
+    ("option", "before", "now", "said"),
+    [
+        ("unlabelled", digest("one"), digest("two"), "(the file of --unlabelled is different)"),
+        ("unlabelled", None, digest("two"), "(--unlabelled was null, now a file)"),
+        ("teacher", "a" * 64, "b" * 64, "(the saved model of --teacher is different)"),
+        ("model", "a" * 64, "b" * 64, "(the saved model of --model is different)"),
+        ("classifier", "a" * 64, "b" * 64, "(the saved model of --classifier is different)"),
+        ("classifier", "cnn", "linear", '(--classifier was "cnn", now "linear")'),
+        ("classifier", "cnn", "b" * 64, '(--classifier was "cnn", now a saved model)'),
+    ],
+)
+def test_another_file_or_model_is_named_without_its_digest(
+    tmp_path: Path, option: str, before: str | None, now: str, said: str
+) -> None:
+    run = Run(str(tmp_path / "run"))
+    assert not run.open("train", {option: before}, {})
+    run.save(status="running")
+    with pytest.raises(RequestError, match=re.escape(said)):
+        Run(str(tmp_path / "run")).open("train", {option: now}, {})

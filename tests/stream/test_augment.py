@@ -22,11 +22,11 @@ from epida_ray.data.storage import Storage
 from epida_ray.method.prepare import check_files, train_judge
 from epida_ray.method.requests import AugmentRequest
 from epida_ray.method.results import AugmentResult
-from epida_ray.method.schema import KEPT
+from epida_ray.method.schema import kept_schema
 from epida_ray.runs.manifest import Done
 from epida_ray.runs.run import Run
 from epida_ray.stream.augment import augment as run_augment
-from epida_ray.stream.offline import interruptible
+from epida_ray.stream.interruption import interruptible
 from tests.stream.resources import wait_for_all_cpus
 
 pytestmark = pytest.mark.usefixtures("local_ray")
@@ -85,7 +85,7 @@ def test_every_kept_row_says_where_it_came_from(tmp_path: Path, model: str) -> N
     path = corpus(tmp_path / "in.parquet")
     result = augment(AugmentRequest(input=str(path), output=str(tmp_path / "run"), classifier=model, candidates=True))
     table = rows_of(result.output)
-    assert table.column_names == list(KEPT)
+    assert table.schema.remove_metadata() == kept_schema(pa.string())
     source = pq.read_table(path).to_pylist()
     for row in table.to_pylist():
         number = int(row["sample_id"].removeprefix("in.parquet:"))

@@ -312,7 +312,7 @@ def test_a_scorer_that_never_answers_is_named(tmp_path: Path) -> None:
         tmp_path, "silent", classifier="tests.stream.test_driver:Sleeps", generator="tests.stream.test_driver:Shouts",
         stall_timeout=20.0,
     )  # fmt: skip
-    with pytest.raises(RunError, match="scorer 1 of 1 did not answer, and nobody made a step for 20 s"):
+    with pytest.raises(RunError, match="scorer 1 of 1 did not answer, and no progress was reported for 20 s"):
         train(silent)
     assert (tmp_path / "silent" / "checkpoint" / "round-00000.safetensors").exists()
 

@@ -51,7 +51,10 @@ def test_more_cpus_than_any_node_has_are_cut_to_what_there_is() -> None:
 
 def test_tasks_that_never_end_are_given_up_and_stopped() -> None:
     calls = {str(i): ("sleep",) for i in range(9)}
-    with pytest.raises(RunError, match="no call ended for 1 s; 0 of 9 calls ended; .* --stall-timeout"):
+    said = "no call ended for 1 s; 0 of 9 calls ended; `ray status` shows what is pending"
+    with pytest.raises(RunError, match=f"{said}$"):
         list(run_tasks(act, calls, what="call", stall_timeout=1))
+    with pytest.raises(RunError, match=f"{said}; --limit sets the limit$"):
+        list(run_tasks(act, calls, what="call", stall_timeout=1, hint="--limit sets the limit"))
     (outcome,) = run_tasks(act, {"a": ("return", 1)}, what="call", stall_timeout=120)  # the CPUs are free again
     assert outcome.value == 1
