@@ -116,3 +116,33 @@ def test_a_teacher_may_know_classes_that_the_pool_does_not_have(tmp_path: Path, 
     pq.write_table(pa.table({"text": pool}), tmp_path / "pool.parquet")
     distil.command(str(tmp_path / "pool.parquet"), model, str(tmp_path / "fast"), classifier="linear", quiet=True)
     assert load(tmp_path / "fast" / "student" / "model").labels == tuple(sorted(OPENINGS))
+
+
+def test_the_test_of_a_student_is_checked_first_and_read_with_the_columns_of_the_pool(
+    tmp_path: Path, model: str
+) -> None:
+    pq.write_table(pa.table({"Anfrage": texts(96)}), tmp_path / "pool.parquet")
+    rows = pq.read_table(corpus(tmp_path / "rows.parquet", 30))
+    test = "Anfrage;Thema\n" + "".join(
+        f"{r['text']};{r['label']}\n" for r in rows.select(["text", "label"]).to_pylist()
+    )
+    (tmp_path / "test.csv").write_text(test)
+    (tmp_path / "other.csv").write_text("Anfrage;Thema\na text;nobody knows\n")
+
+    def run(file: str, label_column: str = "Thema") -> None:
+        distil.command(
+            str(tmp_path / "pool.parquet"), model, str(tmp_path / "fast"), classifier="linear", quiet=True,
+            text_column="Anfrage", label_column=label_column, eval=str(tmp_path / file),
+        )  # fmt: skip
+
+    for file, column, reason in (
+        ("nowhere.csv", "Thema", "nowhere.csv"),
+        ("test.csv", "Topic", "no column 'Topic'"),
+        ("other.csv", "Thema", "--eval: no row can be used; the first: the label 'nobody knows'"),
+    ):
+        with pytest.raises(RequestError, match=reason):
+            run(file, column)
+    assert not (tmp_path / "fast").exists()
+    run("test.csv")
+    manifest = json.loads((tmp_path / "fast" / "student" / "manifest.json").read_text())
+    assert manifest["test"]["rows"] == 30 and manifest["test"]["macro_f1"] > 0.9
