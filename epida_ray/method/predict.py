@@ -64,7 +64,7 @@ def predict(
     new = (*NEW, *(f"p_{label}" for label in classifier.labels)) if probabilities else NEW
     if source.format != "jsonl":
         _check_columns(names, text_column, new)
-    if schema is None:
+    if schema is None and "json" not in source.conversion:  # an array is written in UTF-8
         _check_encoding(classifier.labels, source)
     rows, long, reasons = 0, 0, Counter[str]()
     same_kind = format_of(output) == format_of(file)
