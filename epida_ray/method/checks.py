@@ -16,6 +16,8 @@ from epida_ray.method.pool import text_hash
 
 MANY_CLASSES = 20
 """From this many classes on, there must be more than two rows per class."""
+MOST_NUMBERS = 10
+"""More numbers with a fraction than this are measurements, not classes."""
 SEPARATORS = "|;,"
 
 
@@ -41,11 +43,25 @@ def check_classes(labels: Sequence[str], names: Sequence[str], column: str, name
             "are multi-label data, and epida learns one class per text; choose one, train a model for each class with "
             "a yes/no column, or name all classes with --labels to learn each combination as a class of its own"
         )
+    if not named and len(classes) > MOST_NUMBERS and _measured(classes):
+        raise RequestError(
+            f"column {column!r} has {len(classes):,} different numbers, such as {min(classes)[:40]}: these are "
+            "measurements, not classes; put them into a few classes, name all of them with --labels to learn each as a "
+            "class, or see --label-column"
+        )
     if len(classes) >= MANY_CLASSES and 2 * len(classes) > len(names):
         raise RequestError(
             f"column {column!r} has {len(classes):,} different values in {len(names):,} rows, such as "
             f"{min(classes)[:40]!r}: these are not classes; see --label-column"
         )
+
+
+def _measured(classes: set[str]) -> bool:
+    """Return whether all names are numbers, and not all of them whole ones."""
+    try:
+        return not all(float(name).is_integer() for name in classes)
+    except ValueError:
+        return False
 
 
 def _joined(classes: set[str]) -> str | None:
@@ -65,14 +81,37 @@ def _parts(name: str) -> list[str]:
 def multi_label_hint(names: Iterable[str]) -> str | None:
     """Return a warning when labels look like several classes joined by separators."""
     classes = set(names)
-    joined = [name for name in classes if len(_parts(name)) > 1]
-    parts = {part for name in joined for part in _parts(name)}
-    if len(joined) > 1 and (parts & classes or len(parts) < len(joined)):
+    joined = _joined_names(classes)
+    if len(joined) > 1 and (_all_parts(joined) & classes or _combinations(joined)):
         return (
             f"labels such as {min(joined)[:60]!r} look like multi-label data; epida learns each combination as a class "
             "of its own"
         )
     return None
+
+
+def check_combinations(names: Iterable[str], column: str) -> None:
+    """Refuse labels that combine the same few parts in more ways than there are parts: several classes per row."""
+    joined = _joined_names(set(names))
+    if _combinations(joined):
+        raise RequestError(
+            f"column {column!r} has {len(joined):,} labels such as {min(joined)[:60]!r}, which combine "
+            f"{len(_all_parts(joined)):,} parts: these are multi-label data, and epida learns one class per text; "
+            "choose one, train a model for each class with a yes/no column, or name all classes with --labels to "
+            "learn each combination as a class of its own"
+        )
+
+
+def _joined_names(classes: Iterable[str]) -> list[str]:
+    return [name for name in classes if len(_parts(name)) > 1]
+
+
+def _all_parts(joined: Iterable[str]) -> set[str]:
+    return {part for name in joined for part in _parts(name)}
+
+
+def _combinations(joined: Sequence[str]) -> bool:
+    return len(joined) > 1 and len(_all_parts(joined)) < len(joined)
 
 
 def warn_of_overlap(
@@ -108,14 +147,23 @@ def warn_of_long_texts(classifier: Any, long: int, reporter: Reporter, trained: 
         )
 
 
-def check_judge(labels: Sequence[str], plan: Plan, max_rejected: float) -> None:
-    """Refuse a saved judge that does not know the labels of the input, by the first shard of it."""
+def check_judge(labels: Sequence[str], plan: Plan, max_rejected: float, trained: bool = True) -> None:
+    """Refuse labels that do not fit INPUT, by the first shard of it: those of a saved judge, or of one to be trained.
+
+    So few rows may have another label as may be rejected.
+    """
     for shard in islice(plan.shards(), 1):
         table = ShardReader(plan).read(shard)
         names = [name for name in table["label"].to_pylist() if name is not None]
         unknown = [name for name in names if name not in set(labels)]
         if len(unknown) > max_rejected * len(names):
+            reason = unknown_label(unknown[0], labels)
+            if not trained:
+                few = f"{len(unknown):,} of {len(names):,} rows of INPUT have"
+                raise RequestError(
+                    f"{few} labels that are not in --train or --labels: {reason}; name them the same way"
+                )
             raise RequestError(
-                f"the judge of --classifier does not fit INPUT: {unknown_label(unknown[0], labels)}; choose a model "
-                "that was trained on these labels"
+                f"the judge of --classifier does not fit INPUT: {reason}; choose a model that was trained on "
+                "these labels"
             )

@@ -23,7 +23,15 @@ from epida_ray.data.plan import EMPTY, Columns, Plan, plan_inputs
 from epida_ray.data.reader import ShardReader
 from epida_ray.data.storage import Storage
 from epida_ray.generate import identifying
-from epida_ray.method.checks import check_classes, long_texts, multi_label_hint, warn_of_long_texts, warn_of_overlap
+from epida_ray.method.checks import (
+    check_classes,
+    check_combinations,
+    check_judge,
+    long_texts,
+    multi_label_hint,
+    warn_of_long_texts,
+    warn_of_overlap,
+)
 from epida_ray.method.contents import contents, versions_of
 from epida_ray.method.evaluate import no_model
 from epida_ray.method.output import RejectedRow, rejected_table
@@ -275,6 +283,8 @@ def _check_classes(
     """Refuse what `check_classes` refuses, and say first what other rows were left out for: that may be the cause."""
     try:
         check_classes(labels, [row.label for row in rows], column, named)
+        if not named:
+            check_combinations(labels, column)
     except RequestError as error:
         if not rejected:
             raise
@@ -284,13 +294,15 @@ def _check_classes(
         ) from error
 
 
-def train_judge(request: AugmentRequest, plan: Plan, storage: Storage | None, reporter: Reporter) -> Any:
-    """Train the judge of `augment` on the labelled rows of a plan: the paper's pre-training.
+def train_judge(request: AugmentRequest, plans: dict[str, Plan], storage: Storage | None, reporter: Reporter) -> Any:
+    """Train the judge of `augment` on the labelled rows of --train, else of INPUT: the paper's pre-training.
 
     With a `storage`, rows of the file of --train that cannot be used are written to its rejected/.
     """
-    rows, rejected = read_labelled(plan, request.train_rows)
+    rows, rejected = read_labelled(plans.get("train", plans["input"]), request.train_rows)
     labels = request.labels or label_set([row.label for row in rows])
+    if rows and (request.labels or "train" in plans):
+        check_judge(labels, plans["input"], request.max_rejected, trained=False)
     known, unknown = split_known(rows, labels)
     if storage is not None and request.train is not None:  # rows of INPUT are rejected with their shards
         write_rejected(storage, "train", rejected + unknown, reporter)

@@ -25,9 +25,12 @@ class Listens(Reporter):
 
 
 def test_labels_that_are_no_classes() -> None:
-    with pytest.raises(RequestError, match="200 different values in 200 rows, such as .0.0.: these are not classes"):
+    with pytest.raises(RequestError, match="200 different numbers, such as 0.0: these are measurements, not classes"):
         names = [str(i / 8) for i in range(200)]
         checks.check_classes(names, names, "price")
+    with pytest.raises(RequestError, match="200 different values in 200 rows, such as .id 0.: these are not classes"):
+        names = [f"id {i}" for i in range(200)]
+        checks.check_classes(names, names, "name")
     with pytest.raises(RequestError, match="multi-label data"):
         checks.check_classes(["a", '["a", "b"]'], ["a", '["a", "b"]'], "label")
     with pytest.raises(RequestError, match=r"one class only \(a\)"):
@@ -37,6 +40,19 @@ def test_labels_that_are_no_classes() -> None:
         checks.check_classes(joined, joined, "label")
     checks.check_classes(joined, joined, "label", named=True)
     checks.check_classes(["billing", "billing|refund"], ["billing", "billing|refund"], "label")
+    measured = [f"{10 + i / 100:.2f}" for i in range(400)]
+    ratings = [f"{1 + i / 10:.1f}" for i in range(41)]
+    for names in (measured, ratings):
+        with pytest.raises(RequestError, match=f"{len(names)} different numbers, such as .* measurements, not classes"):
+            checks.check_classes(names, names * 5, "score")
+        checks.check_classes(names, names * 5, "score", named=True)
+    checks.check_classes(ratings[:10], ratings[:10], "score")
+    whole = [f"{i}.0" for i in range(20)]
+    checks.check_classes(whole, whole * 3, "score")
+    for names in (["x,y", "y,z", "x,z", "x,y,z"], ["a|b", "b|a", "b|b"]):
+        with pytest.raises(RequestError, match=r"which combine \d parts: these are multi-label data.*--labels"):
+            checks.check_combinations(names, "label")
+    checks.check_combinations(["rock; pop", "jazz; soul", "sport", "sport,politics", "politics;art"], "label")
     checks.check_classes([str(i) for i in range(50)], [str(i) for i in range(50)] * 3, "label")
 
 
