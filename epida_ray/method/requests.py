@@ -414,7 +414,8 @@ class LabelRequest(RunRequest):
     )  # fmt: skip
     for_review: int = option(
         0, "Also write to DIR/review.csv the N texts that are most useful to label by hand: uncertain ones that differ "
-        "from each other.", group=OUTPUT, metavar="N", ge=0, le=100_000,
+        "from each other. A finished run can be asked for them, too.",
+        group=OUTPUT, metavar="N", affects_result=False, ge=0, le=5_000,
     )  # fmt: skip
 
 

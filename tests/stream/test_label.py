@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 from pathlib import Path
@@ -59,7 +60,9 @@ def request(folder: Path, model: str, **changes: object) -> LabelRequest:
 def test_every_text_is_labelled_and_a_run_cut_short_ends_in_the_same_bytes(tmp_path: Path, model: str) -> None:
     pq.write_table(pa.table({"text": [*texts(150), "", None]}), tmp_path / "pool.parquet")
     whole = request(tmp_path, model, for_review=10)
-    result = label(whole)
+    result = label(request(tmp_path, model))
+    assert not (tmp_path / "run" / "review.csv").exists()
+    label(whole)
     assert result.manifest.done.kept == 150 and result.manifest.done.rejected == 2
     files = {p: p.read_bytes() for p in (tmp_path / "run" / "labelled").iterdir()}
     tables = [check(pq.ParquetFile(p).read(), LABELLED) for p in sorted(files)]
@@ -67,7 +70,8 @@ def test_every_text_is_labelled_and_a_run_cut_short_ends_in_the_same_bytes(tmp_p
     expected = load(Path(model)).predict_proba(table["text"].to_pylist())
     np.testing.assert_allclose(np.array(table["soft_label"].to_pylist()), expected, atol=1e-6)
     np.testing.assert_allclose(table["confidence"].to_numpy(), expected.max(axis=1), atol=1e-6)
-    review = list(csv.DictReader((tmp_path / "run" / "review.csv").open(newline="")))
+    review = list(csv.DictReader((tmp_path / "run" / "review.csv").open(newline="", encoding="utf-8-sig")))
+    assert (tmp_path / "run" / "review.csv").read_bytes().startswith(codecs.BOM_UTF8)
     assert len({row["text"] for row in review}) == 10 and set(review[0]) >= {"sample_id", "entropy"}
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     (tmp_path / "run" / "manifest.json").write_text(json.dumps(manifest | {"status": "running"}))
