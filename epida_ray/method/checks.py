@@ -13,12 +13,15 @@ from epida_ray.core.progress import Reporter
 from epida_ray.data.plan import Plan
 from epida_ray.data.reader import ShardReader
 from epida_ray.method.pool import text_hash
+from epida_ray.method.scripts import main_script
 
 MANY_CLASSES = 20
 """From this many classes on, there must be more than two rows per class."""
 MOST_NUMBERS = 10
 """More numbers with a fraction than this are measurements, not classes."""
 SEPARATORS = "|;,"
+TOKENISED = 1000
+"""Texts whose tokens are counted at a time."""
 
 
 def check_classes(labels: Sequence[str], names: Sequence[str], column: str, named: bool = False) -> None:
@@ -129,22 +132,62 @@ def warn_of_overlap(
 
 
 def long_texts(classifier: Any, texts: Iterable[str]) -> int:
-    """Return how many texts the classifier reads only the beginning of, as far as it says how many words it reads."""
-    limit = getattr(classifier, "max_words", None)
-    if limit is None:
+    """Return how many texts the classifier reads only the beginning of, as far as it says how much it reads."""
+    if (limit := getattr(classifier, "max_words", None)) is not None:
+        return sum(1 for text in texts if len(text) > limit and sum(1 for _ in islice(text.split(), limit + 1)) > limit)
+    if (reader := _token_reader(classifier)) is None:
         return 0
-    return sum(1 for text in texts if len(text) > limit and sum(1 for _ in islice(text.split(), limit + 1)) > limit)
+    texts = (text for text in texts if len(text) > reader.max_length)  # a token is a character or more
+    long = 0
+    while some := list(islice(texts, TOKENISED)):
+        long += sum(len(tokens) > reader.max_length for tokens in reader.tokenize(some, more=1))
+    return long
+
+
+def _token_reader(classifier: Any) -> Any:
+    """Return what turns texts into tokens and cuts them: the encoder of a classifier that has one, else itself."""
+    reader = getattr(classifier, "encoder", classifier)
+    return reader if all(hasattr(reader, name) for name in ("tokenizer", "tokenize", "max_length")) else None
 
 
 def warn_of_long_texts(classifier: Any, long: int, reporter: Reporter, trained: bool = True) -> None:
     """Warn of so many texts that are longer than what the classifier reads, and before training say what to do."""
     if long:
         texts = "text has" if long == 1 else "texts have"
-        limit = classifier.max_words
+        words = getattr(classifier, "max_words", None)
+        limit, unit, option = (
+            (words, "words", "max_words") if words is not None
+            else (_token_reader(classifier).max_length, "tokens", "max_length")
+        )  # fmt: skip
+        argument = f"--classifier-arg {option}=N"
         reporter.warn(
-            f"{long:,} {texts} more than {limit:,} words, of which the classifier reads the first {limit:,}"
-            + ("" if trained else " (--classifier-arg max_words=N)")
+            f"{long:,} {texts} more than {limit:,} {unit}, of which the classifier reads the first {limit:,} "
+            + (f"(a model trained with {argument} can read more)" if trained else f"({argument})")
         )
+
+
+def warn_of_other_script(train: Iterable[str], pool: Iterable[str], reporter: Reporter) -> None:
+    """Warn when most unlabelled texts are in another script than most of TRAIN: then they are in another language."""
+    ours, theirs = main_script(train), main_script(pool)
+    if ours and theirs and ours != theirs:
+        reporter.warn(
+            f"most texts of --unlabelled are in {theirs} script, those of TRAIN in {ours}: texts in another language "
+            "can hardly help; give some like TRAIN's"
+        )
+
+
+def say_of_unread_labels(plan: Plan, column: str, reporter: Reporter) -> None:
+    """Say that the label column of a pool is not read, if it has one."""
+    reader = ShardReader(plan, whole=True)
+    for shard in islice(plan.shards(), 1):
+        file = plan.files[shard.file]
+        names: Iterable[str] = file.header
+        if file.format == "jsonl":
+            names = {name for row in reader.read_whole(shard)[1] if isinstance(row, dict) for name in row}
+        elif file.format == "parquet" and shard.file == 0:
+            names = reader.schema().names
+        if column in names:
+            reporter.say(f"column {column!r} of --unlabelled is not read: the texts are used without labels")
 
 
 def check_judge(labels: Sequence[str], plan: Plan, max_rejected: float, trained: bool = True) -> None:

@@ -29,7 +29,9 @@ from epida_ray.method.checks import (
     check_judge,
     long_texts,
     multi_label_hint,
+    say_of_unread_labels,
     warn_of_long_texts,
+    warn_of_other_script,
     warn_of_overlap,
 )
 from epida_ray.method.contents import contents, versions_of
@@ -52,6 +54,8 @@ NO_ROWS = "no row has both a text and a label; see --text-column and --label-col
 FEW_DEV_ROWS = 30
 FEW_DEV_ROWS_WARNING = "so few rows can hardly tell rounds apart, and their score is uncertain"
 FEW_POOL_ROWS = 100
+SCRIPT_ROWS = 500
+"""Texts of TRAIN and of the pool whose script is looked at."""
 REWRITING = {
     "generator", "generator_args", "language", "protect", "m", "k", "select", "combine", "alpha", "normalize", "robust",
     "candidates", "online", "loss", "pool_rewrites", "curriculum",
@@ -201,7 +205,9 @@ def check_pool(request: Any, plans: dict[str, Plan], labels: Sequence[str], repo
         if name in plans:
             known |= {text_hash(row.text): name for row in read_labelled(plans[name])[0]}
     reader = ShardReader(plan)
+    say_of_unread_labels(plans["unlabelled"], request.label_column, reporter)
     good = 0
+    seen: list[str] = []
     found: Counter[str] = Counter()
     used = {s for r in range(1, request.rounds + 1) for s in pool_shards(plan, r, request.pool_rows, request.seed)}
     for shard in sorted(used):
@@ -209,10 +215,14 @@ def check_pool(request: Any, plans: dict[str, Plan], labels: Sequence[str], repo
         for text, reason in zip(table["text"].to_pylist(), table["reason"].to_pylist(), strict=True):
             if reason is None:
                 good += 1
+                if good <= SCRIPT_ROWS:
+                    seen.append(text)
                 if (where := known.get(text_hash(text))) is not None:
                     found[where] += 1
     if not good:
         raise RequestError(f"--unlabelled: {request.unlabelled} has no text that can be used")
+    ours = ShardReader(plans["input"]).read(next(iter(plans["input"].shards())))["text"].to_pylist()
+    warn_of_other_script([text for text in ours[:SCRIPT_ROWS] if text], seen, reporter)
     for where, count in found.items():
         reporter.warn(
             f"{count:,} texts of --unlabelled are in --{where} too: the model learns from them without their labels, "
