@@ -92,6 +92,9 @@ def with_defaults(request: TrainRequest, reporter: Reporter) -> TrainRequest:
         "classifier": "encoder",
         "classifier_args": {"tune": "contrastive"} | request.classifier_args,
     }
+    if request.learning_rate is not None and chosen["classifier_args"]["tune"] != "none":  # the encoder has its own
+        chosen["classifier_args"].setdefault("learning_rate", request.learning_rate)
+        chosen["learning_rate"] = None
     rewrites_for_teacher = request.teacher is not None and not (request.unlabelled or request.soft_labels)
     named = request.model_fields_set & REWRITING or rewrites_for_teacher
     if not named:

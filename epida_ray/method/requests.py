@@ -314,7 +314,11 @@ class TrainRequest(MethodRequest):
         group=TRAINING, metavar="N", ge=1,
     )  # fmt: skip
     learning_rate: float | None = option(
-        None, "Learning rate of AdamW. Without it, the classifier's default.", group=TRAINING, metavar="RATE", gt=0
+        None,
+        "Learning rate of AdamW. Without it, the classifier's default. Not for classifiers that are fitted in one go.",
+        group=TRAINING,
+        metavar="RATE",
+        gt=0,
     )
     mixup: float | None = option(
         None, "Learn from mixtures of two texts' vectors, with shares drawn from Beta(A, A); a usual A is 0.2. "
