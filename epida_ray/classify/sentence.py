@@ -101,9 +101,10 @@ class SentenceEncoder:
                     list(pool.map(work, shares))
         return out
 
-    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+    def tokenize(self, texts: Sequence[str], more: int = 0) -> list[list[int]]:
+        """Return the tokens of each text, cut after `max_length` and so many `more`."""
         ready = [self.prompt + (text.lower() if self.config.lower else text) for text in texts]
-        return checkpoint.tokenize(self.tokenizer, ready, self.max_length)
+        return checkpoint.tokenize(self.tokenizer, ready, self.max_length + more)
 
     def _forward(self, tokens: Sequence[Sequence[int]]) -> torch.Tensor:
         self.network.eval()

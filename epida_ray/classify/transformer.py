@@ -107,8 +107,9 @@ class Transformer:
         """Return a module from token ids and their mask to probabilities, for ONNX."""
         return _Graph(self.model, self.temperature)
 
-    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        return checkpoint.tokenize(self.tokenizer, texts, self.max_length)
+    def tokenize(self, texts: Sequence[str], more: int = 0) -> list[list[int]]:
+        """Return the tokens of each text, cut after `max_length` and so many `more`."""
+        return checkpoint.tokenize(self.tokenizer, texts, self.max_length + more)
 
     def _inputs(self, tokens: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
         return checkpoint.padded(tokens, self.tokenizer.pad_token_id, self.tokenizer.padding_side == "left")

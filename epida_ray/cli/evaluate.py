@@ -31,7 +31,8 @@ def command(
         list[str] | None,
         typer.Option(
             metavar="NAME[:SHARE]",
-            help="Also test on noisy texts: spelling:0.3, case, punctuation, or any generator. May be repeated.",
+            help="Also test on noisy texts: spelling:0.3, keyboard:0.3, case, punctuation, any generator, or an attack "
+            "such as textattack-attack:DeepWordBugGao2018. May be repeated.",
         ),
     ] = None,
     as_json: Annotated[

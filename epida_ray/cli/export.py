@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from epida_ray.cli.options import RUN_DIR
+from epida_ray.cli.options import OVERWRITE, RUN_DIR
 
 EXAMPLE = "epida export run kept.csv --neutralize-formulas"
 
@@ -22,9 +22,13 @@ def command(
             "--neutralize-formulas", help="Put ' before texts that a spreadsheet program would take for a formula."
         ),
     ] = False,
+    encoding: Annotated[
+        str, typer.Option(metavar="NAME", help="Encoding of .csv and .tsv: utf-8, utf-8-sig (for Excel) or utf-16.")
+    ] = "utf-8",
+    overwrite: OVERWRITE = False,
 ) -> None:
     """Write the kept rewrites of a finished run to one file."""
     from epida_ray.runs.export import export
 
-    rows = export(directory, file, neutralize_formulas)
+    rows = export(directory, file, neutralize_formulas, encoding, overwrite)
     typer.echo(f"{rows:,} rows written to {file}")

@@ -36,5 +36,7 @@ def command(
     table = Table("name", "what it does", "can be used")
     for row in registry.listing():
         usable = f"no: {row.missing}" if row.missing else "yes"
+        if registry is GENERATORS and not row.missing and (needed := registry.still_needed(row.name)):
+            usable = f"yes, with {needed}"
         table.add_row(*(printable(cell, 200) for cell in (row.name, row.summary, usable)))
     plain_console().print(table)

@@ -26,6 +26,7 @@ RUN_DIR = Annotated[str, typer.Argument(metavar="DIR", help="Directory of a run:
 MODEL_DIR = Annotated[
     str, typer.Argument(metavar="MODEL_DIR", help="Directory of a saved model, such as DIR/model of a run.")
 ]
+OVERWRITE = Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there already.")]
 QUIET = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from epida_ray.cli.options import MODEL_DIR, default, shared
+from epida_ray.cli.options import MODEL_DIR, OVERWRITE, default, shared
 from epida_ray.core.errors import RequestError
 from epida_ray.core.progress import Reporter
 
@@ -43,6 +43,7 @@ def command(
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Also give the probability of every class.")
     ] = False,
+    overwrite: OVERWRITE = False,
     text_column: Annotated[str, shared("text_column")] = default("text_column"),
     encoding: Annotated[str, shared("encoding")] = default("encoding"),
     delimiter: Annotated[str | None, shared("delimiter")] = None,
@@ -66,6 +67,8 @@ def command(
         return
     if output is None:
         raise RequestError(f"--output OUT is missing: the file to write the rows of {file} to")
-    found = predict(model, file, output, text_column, encoding, trust_code or (), Reporter(), delimiter, probabilities)
+    found = predict(
+        model, file, output, text_column, encoding, trust_code or (), Reporter(), delimiter, probabilities, overwrite
+    )
     without = f"; {found.without:,} without a prediction" if found.without else ""
     typer.echo(f"{found.rows:,} rows written to {output}{without}")

@@ -78,6 +78,16 @@ class Registry:
                 rows.append(Listing(name, (loaded.__doc__ or point.value).strip().splitlines()[0], ""))
         return rows
 
+    def still_needed(self, name: str) -> str:
+        """Return the options with the arguments that `name` cannot be created without; empty if there are none."""
+        factory, first = self.find(name)
+        try:
+            parameters = list(inspect.signature(factory).parameters.values())[len(first) :]
+        except (TypeError, ValueError):  # some classes written in C
+            return ""
+        named = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        return " ".join(f"--{self.kind}-arg {p.name}=…" for p in named)
+
     def _entry_points(self) -> dict[str, EntryPoint]:
         return {p.name: p for p in entry_points(group=f"epida_ray.{self.kind}s") if p.name not in self.builtins}
 

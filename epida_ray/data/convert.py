@@ -57,6 +57,8 @@ def convert(
             if not target.exists():
                 _make(step, source, target, encoding)
             source = target
+            if step == "transcode":
+                encoding = "utf-8"
     return made[-1]
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import posixpath
-from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -130,13 +130,16 @@ class _Inspector:
         if compression is not None:
             first = self._convert(compression, "utf-8")
         # Many programs give JSON Lines this name.
-        if kind == "json" and first.removeprefix(BOM_UTF8).lstrip()[:1] == b"{":
+        if kind == "json" and first.removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"{":
             self.base["format"] = kind = "jsonl"
         encoding = "utf-8" if self.encoding == "auto" else self.encoding
         if kind in TEXT_FORMATS:
             encoding = self._text_encoding(first)
         if kind in NATIVE:
-            self._convert(kind, encoding)
+            if kind == "json":
+                self._convert_array(encoding)
+            else:
+                self._convert(kind, encoding)
             if kind == "xlsx":
                 self._note_sheets()
             encoding = "utf-8"
@@ -156,6 +159,21 @@ class _Inspector:
         made = self._converted()
         with made.open("rb") as file:
             return file.read(_BEGINNING)
+
+    def _convert_array(self, encoding: str) -> None:
+        """Make lines of a JSON array; of one that is not in Unicode, after it has been brought to UTF-8."""
+        if codecs.lookup(encoding).name.startswith("utf"):
+            try:
+                self._convert("json", encoding)
+                return
+            except UnicodeDecodeError as error:
+                if error.encoding != "utf-8":
+                    raise
+                near = error.object[max(0, error.start - _BEGINNING) : error.start + _BEGINNING]
+                encoding = self._other_encoding(near, "utf-8", f"the text of {self.name}")
+            self.steps.pop()
+        self._convert("transcode", encoding)
+        self._convert("json", encoding)
 
     def _converted(self) -> Path:
         return with_retries(
@@ -240,7 +258,7 @@ class _Inspector:
 
         what = f"cannot read {self.name}"
         scanned, delimiter, digest = with_retries(lambda: read(reading), what)
-        if (detected := self._checked_encoding(scanned.sample, reading)) != reading:
+        if (detected := self._checked_encoding(scanned, reading)) != reading:
             reading = detected
             scanned, delimiter, digest = with_retries(lambda: read(reading), what)
         if delimiter not in (usual, self.delimiter):
@@ -272,19 +290,31 @@ class _Inspector:
         label_type = "bool" if types == {bool} else "int64" if types == {int} else "string"
         return list(dict.fromkeys(name for row in objects for name in row)), label_type
 
-    def _checked_encoding(self, sample: Sequence[bytes], encoding: str) -> str:
+    def _checked_encoding(self, scanned: Scanned, encoding: str) -> str:
         """Return the encoding to read with; refuse a file of which many rows do not decode."""
-        bad = undecodable(sample, encoding)
-        if "transcode" in self.steps or bad <= UNREADABLE_SHARE * len(sample):
+        if "transcode" in self.steps:
             return encoding
+        sample, header = scanned.sample, scanned.header
         data = b"".join(sample)
+        bad = undecodable(sample, encoding)
+        if bad > UNREADABLE_SHARE * len(sample):
+            return self._other_encoding(data, encoding, f"{bad:,} of {len(sample):,} rows of {self.name}")
+        names = "\n".join(header).encode(encoding, "surrogateescape")
+        missed = not set(self.columns.names()) <= set(header)
+        others = sum(not row.isascii() for row in sample)
+        if missed and bad == others and undecodable([names], encoding):  # no row says that it is UTF-8
+            return self._other_encoding(names + data, encoding, f"the header of {self.name}")
+        return encoding
+
+    def _other_encoding(self, data: bytes, encoding: str, what: str) -> str:
+        """Return Windows-1252 for bytes that do not decode, if they are plainly that; else say what to try."""
         other = likely_encoding(data)
         if self.encoding == "auto" and other == "windows-1252" and is_plainly_western(data):
             self.notes.append(f"{self.name}: read as windows-1252, since it is not UTF-8")
             return other
         name = "UTF-8" if encoding in ("utf-8", "utf-8-sig") else encoding
         hint = f"try --encoding {other}" if other and other != encoding else "name it with --encoding"
-        raise RequestError(f"{bad:,} of {len(sample):,} rows of {self.name} are not {name}; {hint}")
+        raise RequestError(f"{what} {'is' if what.startswith('the') else 'are'} not {name}; {hint}")
 
 
 def _check_columns(name: str, header: Sequence[str], columns: Columns) -> None:

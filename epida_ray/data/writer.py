@@ -47,19 +47,21 @@ class RowWriter:
         """Write what ends the file."""
 
 
-def format_to_write(location: str) -> Format:
-    """Return the format of a file that is to be written; refuse one that is there already."""
+def format_to_write(location: str, overwrite: bool = False) -> Format:
+    """Return the format of a file that is to be written; refuse one that is there already, or else a folder."""
     check_url(location)
     format_ = format_of(location)
     if format_ is None:
         raise RequestError(f"{location} is not {KNOWN}; choose a name with one of these endings")
     filesystem, path = open_filesystem(location)
     try:
-        there = filesystem.get_file_info(path).type != pafs.FileType.NotFound
+        there = filesystem.get_file_info(path).type
     except OSError as error:
         raise RequestError(f"cannot look into {location}: {one_line(error)}") from error
-    if there:
-        raise RequestError(f"{location} exists already; choose another name")
+    if there == pafs.FileType.Directory:
+        raise RequestError(f"{location} is a folder; choose another name")
+    if there != pafs.FileType.NotFound and not overwrite:
+        raise RequestError(f"{location} exists already; choose another name, or add --overwrite")
     if format_.kind == "xlsx":
         _import_xlsxwriter()
     return format_
@@ -67,13 +69,18 @@ def format_to_write(location: str) -> Format:
 
 @contextmanager
 def open_writer(
-    location: str, encoding: str = "utf-8", delimiter: str | None = None, lines: bool = False
+    location: str,
+    encoding: str = "utf-8",
+    delimiter: str | None = None,
+    lines: bool = False,
+    overwrite: bool = False,
 ) -> Iterator[RowWriter]:
     """Give a writer to a file that is there whole when the block is done; nothing is left of a block that fails.
 
-    With `lines` a .json file has a row on each line, as a .jsonl file does, and is no array.
+    With `lines` a .json file has a row on each line, as a .jsonl file does, and is no array. With `overwrite` it takes
+    the place of a file that is there, which stays if the block fails.
     """
-    format_ = format_to_write(location)
+    format_ = format_to_write(location, overwrite)
     kept = _KeptOpen()
     try:
         with ExitStack() as stack:

@@ -39,6 +39,7 @@ class Spelling:
     swaps, drops or doubles a character."""
 
     distinct = True
+    slips: tuple[str, ...] = (NEIGHBOUR, SWAP, DROP, DOUBLE)
 
     def __init__(self, alpha: float = 0.1, shortest: int = 3, language: str = "en") -> None:
         if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 < alpha <= 1:
@@ -86,7 +87,7 @@ class Spelling:
 
     def _slip(self, word: str, draw: Draw) -> tuple[str, str]:
         """Return the word with one slip, and its operation. Only a neighbour key changes the first letter."""
-        operation = (NEIGHBOUR, SWAP, DROP, DOUBLE)[draw() % 4]
+        operation = self.slips[draw() % len(self.slips)]
         place = draw() % len(word)
         letter = word[place]
         if operation == NEIGHBOUR:
@@ -102,6 +103,12 @@ class Spelling:
             place = 1 + draw() % (len(word) - 1)
             return word[:place] + word[place + 1 :], DROP
         return word[:place] + letter + word[place:], DOUBLE
+
+
+class Keyboard(Spelling):
+    """Spelling with neighbouring keys only; what has no neighbour is doubled."""
+
+    slips = (NEIGHBOUR,)
 
 
 def _slip_between(out: list[str], glue: list[str], cores: list[str], i: int, unspaced: set[int], draw: Draw) -> str:

@@ -25,6 +25,7 @@ from epida_ray.method.near_duplicates import near_duplicates
 from epida_ray.method.output import RejectedRow
 from epida_ray.method.pool import text_hash
 from epida_ray.method.prepare import NO_ROWS, Row, labelled, read_labelled
+from epida_ray.method.scripts import script_of
 from epida_ray.runs.manifest import versions
 
 CHECKED = "check.json"
@@ -39,10 +40,6 @@ DRIFT = 0.1
 MIXED_SCRIPTS = 0.01
 CHANCE = 0.001
 """A difference in class shares that would be rarer than this by chance is called drift."""
-_SCRIPTS = {
-    name: regex.compile(rf"\p{{Script={name}}}")
-    for name in ("Latin", "Cyrillic", "Greek", "Arabic", "Hebrew", "Devanagari", "Han", "Hiragana", "Hangul", "Thai")
-}
 _ENTITY = regex.compile(r"&(?:amp|lt|gt|quot|nbsp|#\d{2,5});")
 _CONTROL = regex.compile(r"[\p{Cc}--[\t\n\r]]|\ufffd", flags=regex.V1)
 
@@ -310,7 +307,7 @@ def _contents(name: str, rows: Sequence[Row]) -> Iterator[Finding]:
         yield Finding(kind, level, f"{name}: {what}", len(found), advice, [_example(row) for row in found])
     scripts: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        if script := _script(row.text):
+        if script := script_of(row.text):
             scripts[script].append(row)
     main = max(scripts, key=lambda s: len(scripts[s]), default="")
     others = [row for script, some in scripts.items() if script != main for row in some]
@@ -331,12 +328,6 @@ def _mojibake(text: str) -> bool:
         return text.encode("windows-1252").decode("utf-8") != text
     except UnicodeError:
         return False
-
-
-def _script(text: str) -> str:
-    counts = {name: len(pattern.findall(text[:1000])) for name, pattern in _SCRIPTS.items()}
-    best = max(counts, key=lambda name: counts[name])
-    return ("Japanese" if best == "Hiragana" else best) if counts[best] else ""
 
 
 def _denied(train: Sequence[Row], classifier: str | None, seed: int, reporter: Reporter) -> Iterator[Finding]:

@@ -45,7 +45,7 @@ def evaluate_model(
     share `max_rejected` of all rows is a RunError. `noise` are kinds of noise as `parse_noise` reads them; the result
     has the scores on the noisy texts too.
     """
-    noises = {spec: parse_noise(spec) for spec in noise}
+    noises = {spec: parse_noise(spec, attacks=True) for spec in noise}
     where = Storage(model)
     if not has_model(where):
         raise RequestError(no_model(model, where))
@@ -62,7 +62,7 @@ def evaluate_model(
     long = 0
     for shard in plan.shards():
         table = reader.read(shard)
-        ids, texts = [], []
+        ids, texts, names = [], [], []
         columns = (table[n].to_pylist() for n in ("sample_id", "text", "label", "reason"))
         for sample_id, text, label, reason in zip(*columns, strict=True):
             if reason is not None:
@@ -72,6 +72,7 @@ def evaluate_model(
             else:
                 ids.append(sample_id)
                 texts.append(text)
+                names.append(label)
                 truth.append(index[label])
         if texts:
             long += long_texts(classifier, texts)
@@ -79,7 +80,8 @@ def evaluate_model(
             predicted[CLEAN].append(p.argmax(axis=1))
             confidence.append(p.max(axis=1))
             for spec, make_noise in noises.items():
-                predicted[spec].append(classifier.predict_proba(make_noise(ids, texts)).argmax(axis=1))
+                noisy = make_noise(ids, texts, names, classifier)
+                predicted[spec].append(classifier.predict_proba(noisy).argmax(axis=1))
     if not truth:
         known = ", ".join(classifier.labels)
         reason = reasons.most_common(1)[0][0]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -16,7 +18,7 @@ from epida_ray.core.metrics import scores
 from epida_ray.data.plan import Columns, plan_inputs
 from epida_ray.data.storage import Storage
 from epida_ray.method.evaluate import no_model
-from epida_ray.method.prepare import read_labelled
+from epida_ray.method.prepare import Row, read_labelled
 from epida_ray.runs.run import CARD, directory_digest
 
 TOLERANCE = 1e-5
@@ -64,7 +66,24 @@ def export_model(
     source = where.local_copy("")
     classifier = load(source)
     rows = read_labelled(plan_inputs(eval, Columns(text=text_column, label=label_column)))[0] if eval else []
+    if rows and not any(row.label in classifier.labels for row in rows):
+        raise RequestError(f"--eval has none of the model's labels: {', '.join(classifier.labels)}")
+    target = target.resolve()
     target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".epida-", dir=target.parent) as folder:  # OUT stays empty if this fails
+        made = Path(folder)
+        apart, same, measured = _write(classifier, made, int8, rows, directory_digest(source)[:16])
+        if where.exists(CARD):
+            (made / CARD).write_bytes(where.read(CARD))
+        for path in sorted(made.iterdir()):
+            os.replace(path, target / path.name)
+    return Exported(output, apart, same, measured)
+
+
+def _write(
+    classifier: Any, target: Path, int8: bool, rows: Sequence[Row], version: str
+) -> tuple[float, float, dict[str, dict[str, Any]]]:
+    """Write the graph and what belongs to it; return how it compares with the original."""
     onnx.write_graph(classifier, target / onnx.FILE, int8)
     checkpoint.save_tokenizer(classifier.tokenizer, target)
     for path in target.iterdir():
@@ -86,23 +105,19 @@ def export_model(
         "pad_left": classifier.tokenizer.padding_side == "left",
         "prompt": encoder.prompt if encoder else "",
         "lower": encoder.config.lower if encoder else False,
-        "model_version": directory_digest(source)[:16],
+        "model_version": version,
         "precision": "int8" if int8 else "float32",
         "largest_difference": apart,
         "scores": measured,
     }
     (target / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
     (target / SCRIPT).write_bytes(files("epida_ray.method").joinpath("onnx_predict.py").read_bytes())
-    if where.exists(CARD):
-        (target / CARD).write_bytes(where.read(CARD))
-    return Exported(output, apart, same, measured)
+    return apart, same, measured
 
 
 def _scores(labels: Sequence[str], rows: Sequence[Any], *probabilities: np.ndarray) -> dict[str, dict[str, Any]]:
     number = {label: i for i, label in enumerate(labels)}
     known = [i for i, row in enumerate(rows) if row.label in number]
-    if not known:
-        raise RequestError(f"--eval has none of the model's labels: {', '.join(labels)}")
     truth = np.array([number[rows[i].label] for i in known])
     found = {}
     for name, p in zip(("original", "exported"), probabilities, strict=True):

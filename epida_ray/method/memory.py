@@ -61,7 +61,7 @@ def _judge(request: AugmentRequest, plans: dict[str, Plan]) -> Any:
     given = prepare.given_classifier(request)
     if given is not None:
         return load(given, labels=request.labels or None, trust=request.trusted())
-    return prepare.train_judge(request, plans.get("train", plans["input"]), None, Reporter(quiet=True))
+    return prepare.train_judge(request, plans, None, Reporter(quiet=True))
 
 
 def _augment(request: AugmentRequest, plans: dict[str, Plan], judge: Any, storage: Storage) -> pa.Table:

@@ -45,13 +45,14 @@ def predict(
     reporter: Reporter | None = None,
     delimiter: str | None = None,
     probabilities: bool = False,
+    overwrite: bool = False,
 ) -> Predicted:
     """Write the rows of `file` to `output` with the columns predicted and confidence.
 
-    With `probabilities`, also with a column p_LABEL for each class.
+    With `probabilities`, also with a column p_LABEL for each class. With `overwrite`, `output` may be there already.
     """
     reporter = reporter or Reporter(quiet=True)
-    _check_names(file, output)
+    _check_names(file, output, overwrite)
     where = _saved(model)
     columns = Columns(text=text_column, label=None)
     plan = plan_inputs(file, columns, encoding, delimiter=delimiter, may_be_empty=True)
@@ -64,13 +65,17 @@ def predict(
     new = (*NEW, *(f"p_{label}" for label in classifier.labels)) if probabilities else NEW
     if source.format != "jsonl":
         _check_columns(names, text_column, new)
-    if schema is None:
+    if schema is None and "json" not in source.conversion:  # an array is written in UTF-8
         _check_encoding(classifier.labels, source)
     rows, long, reasons = 0, 0, Counter[str]()
     same_kind = format_of(output) == format_of(file)
     with (
         open_writer(
-            output, source.encoding, source.delimiter if same_kind else None, lines="json" not in source.conversion
+            output,
+            source.encoding,
+            source.delimiter if same_kind else None,
+            lines="json" not in source.conversion,
+            overwrite=overwrite,
         ) as writer,
         reporter.track("predict", max(1, plan.rows)) as tracker,
     ):
@@ -124,7 +129,7 @@ def _saved(model: str) -> Storage:
     return where
 
 
-def _check_names(file: str, output: str) -> None:
+def _check_names(file: str, output: str, overwrite: bool) -> None:
     check_url(file)
     given = format_of(file)
     if given is None:
@@ -133,7 +138,7 @@ def _check_names(file: str, output: str) -> None:
     if filesystem.get_file_info(path).type != pafs.FileType.File:
         raise RequestError(f"there is no file {file}")
     shape = next(shape for shape in _SAME_SHAPE if given.kind in shape)
-    if format_to_write(output).kind not in shape:
+    if format_to_write(output, overwrite).kind not in shape:
         others = " or ".join(f".{kind}" for kind in shape)
         raise RequestError(f"{output} must end as {file} does: its rows can be written as {others}")
 

@@ -24,7 +24,17 @@ from epida_ray.data.plan import EMPTY, Columns, Plan, plan_inputs
 from epida_ray.data.reader import ShardReader
 from epida_ray.data.storage import Storage
 from epida_ray.generate import identifying
-from epida_ray.method.checks import check_classes, long_texts, multi_label_hint, warn_of_long_texts, warn_of_overlap
+from epida_ray.method.checks import (
+    check_classes,
+    check_combinations,
+    check_judge,
+    long_texts,
+    multi_label_hint,
+    say_of_unread_labels,
+    warn_of_long_texts,
+    warn_of_other_script,
+    warn_of_overlap,
+)
 from epida_ray.method.contents import contents, versions_of
 from epida_ray.method.evaluate import no_model
 from epida_ray.method.output import RejectedRow, rejected_table
@@ -45,6 +55,8 @@ NO_ROWS = "no row has both a text and a label; see --text-column and --label-col
 FEW_DEV_ROWS = 30
 FEW_DEV_ROWS_WARNING = "so few rows can hardly tell rounds apart, and their score is uncertain"
 FEW_POOL_ROWS = 100
+SCRIPT_ROWS = 500
+"""Texts of TRAIN and of the pool whose script is looked at."""
 REWRITING = {
     "generator", "generator_args", "language", "protect", "m", "k", "select", "combine", "alpha", "normalize", "robust",
     "candidates", "online", "loss", "pool_rewrites", "curriculum",
@@ -81,6 +93,9 @@ def with_defaults(request: TrainRequest, reporter: Reporter) -> TrainRequest:
         "classifier": "encoder",
         "classifier_args": {"tune": "contrastive"} | request.classifier_args,
     }
+    if request.learning_rate is not None and chosen["classifier_args"]["tune"] != "none":  # the encoder has its own
+        chosen["classifier_args"].setdefault("learning_rate", request.learning_rate)
+        chosen["learning_rate"] = None
     rewrites_for_teacher = request.teacher is not None and not (request.unlabelled or request.soft_labels)
     named = request.model_fields_set & REWRITING or rewrites_for_teacher
     if not named:
@@ -194,7 +209,9 @@ def check_pool(request: Any, plans: dict[str, Plan], labels: Sequence[str], repo
         if name in plans:
             known |= {text_hash(row.text): name for row in read_labelled(plans[name])[0]}
     reader = ShardReader(plan)
+    say_of_unread_labels(plans["unlabelled"], request.label_column, reporter)
     good = 0
+    seen: list[str] = []
     found: Counter[str] = Counter()
     used = {s for r in range(1, request.rounds + 1) for s in pool_shards(plan, r, request.pool_rows, request.seed)}
     for shard in sorted(used):
@@ -202,10 +219,14 @@ def check_pool(request: Any, plans: dict[str, Plan], labels: Sequence[str], repo
         for text, reason in zip(table["text"].to_pylist(), table["reason"].to_pylist(), strict=True):
             if reason is None:
                 good += 1
+                if good <= SCRIPT_ROWS:
+                    seen.append(text)
                 if (where := known.get(text_hash(text))) is not None:
                     found[where] += 1
     if not good:
         raise RequestError(f"--unlabelled: {request.unlabelled} has no text that can be used")
+    ours = ShardReader(plans["input"]).read(next(iter(plans["input"].shards())))["text"].to_pylist()
+    warn_of_other_script([text for text in ours[:SCRIPT_ROWS] if text], seen, reporter)
     for where, count in found.items():
         reporter.warn(
             f"{count:,} texts of --unlabelled are in --{where} too: the model learns from them without their labels, "
@@ -276,6 +297,8 @@ def _check_classes(
     """Refuse what `check_classes` refuses, and say first what other rows were left out for: that may be the cause."""
     try:
         check_classes(labels, [row.label for row in rows], column, named)
+        if not named:
+            check_combinations(labels, column)
     except RequestError as error:
         if not rejected:
             raise
@@ -285,13 +308,15 @@ def _check_classes(
         ) from error
 
 
-def train_judge(request: AugmentRequest, plan: Plan, storage: Storage | None, reporter: Reporter) -> Any:
-    """Train the judge of `augment` on the labelled rows of a plan: the paper's pre-training.
+def train_judge(request: AugmentRequest, plans: dict[str, Plan], storage: Storage | None, reporter: Reporter) -> Any:
+    """Train the judge of `augment` on the labelled rows of --train, else of INPUT: the paper's pre-training.
 
     With a `storage`, rows of the file of --train that cannot be used are written to its rejected/.
     """
-    rows, rejected = read_labelled(plan, request.train_rows)
+    rows, rejected = read_labelled(plans.get("train", plans["input"]), request.train_rows)
     labels = request.labels or label_set([row.label for row in rows])
+    if rows and (request.labels or "train" in plans):
+        check_judge(labels, plans["input"], request.max_rejected, trained=False)
     known, unknown = split_known(rows, labels)
     if storage is not None and request.train is not None:  # rows of INPUT are rejected with their shards
         write_rejected(storage, "train", rejected + unknown, reporter)

@@ -314,7 +314,11 @@ class TrainRequest(MethodRequest):
         group=TRAINING, metavar="N", ge=1,
     )  # fmt: skip
     learning_rate: float | None = option(
-        None, "Learning rate of AdamW. Without it, the classifier's default.", group=TRAINING, metavar="RATE", gt=0
+        None,
+        "Learning rate of AdamW. Without it, the classifier's default. Not for classifiers that are fitted in one go.",
+        group=TRAINING,
+        metavar="RATE",
+        gt=0,
     )
     mixup: float | None = option(
         None, "Learn from mixtures of two texts' vectors, with shares drawn from Beta(A, A); a usual A is 0.2. "
@@ -417,7 +421,8 @@ class LabelRequest(RunRequest):
     )  # fmt: skip
     for_review: int = option(
         0, "Also write to DIR/review.csv the N texts that are most useful to label by hand: uncertain ones that differ "
-        "from each other.", group=OUTPUT, metavar="N", ge=0, le=100_000,
+        "from each other. A finished run can be asked for them, too.",
+        group=OUTPUT, metavar="N", affects_result=False, ge=0, le=5_000,
     )  # fmt: skip
 
 

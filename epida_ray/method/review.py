@@ -29,7 +29,7 @@ def write_review(storage: Storage, classifier: Any, count: int, seed: int) -> in
     writer.writerow(["sample_id", "text", "label", "confidence", "entropy"])
     for entropy_, sample_id, text, label, confidence in unsure:
         writer.writerow([sample_id, text, label, f"{confidence:.4f}", f"{entropy_:.4f}"])
-    storage.write(layout.REVIEW, out.getvalue().encode("utf-8"))
+    storage.write(layout.REVIEW, out.getvalue().encode("utf-8-sig"))  # by its mark Excel knows that it is UTF-8
     return len(unsure)
 
 

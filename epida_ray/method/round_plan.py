@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from epida_ray.classify import TorchClassifier
 from epida_ray.classify.learning import check_training
 from epida_ray.classify.training import TrainingOptions
-from epida_ray.core.errors import TooManyRejected
+from epida_ray.core.errors import RequestError, TooManyRejected
 from epida_ray.data.plan import rows_in_memory, rows_per_shard
 from epida_ray.method.pool import ROWS_PER_STEP
 from epida_ray.method.requests import TrainRequest
@@ -76,6 +77,11 @@ def learn_options(
         threads=threads or request.threads or training_threads(classifier),
     )  # fmt: skip
     check_training(classifier, training)
+    if request.learning_rate is not None and not isinstance(classifier, TorchClassifier):
+        tuned = getattr(classifier, "tune", "none") != "none"
+        advice = f"give --classifier-arg learning_rate={request.learning_rate:g}" if tuned else "leave it out"
+        name = getattr(classifier, "name", type(classifier).__name__)
+        raise RequestError(f"--learning-rate has no effect on {name}, which is fitted in one go; {advice}")
     return LearnOptions(
         schedule, training, loss=request.loss if request.augmenting else "original", online=request.online,
         balance=request.balance, patience=request.patience, calibrate=request.calibrate, refit=refit,

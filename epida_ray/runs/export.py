@@ -11,6 +11,7 @@ import pyarrow.fs as pafs
 
 from epida_ray.core.errors import RequestError, RunError
 from epida_ray.data.arrow import open_parquet
+from epida_ray.data.formats import DELIMITERS
 from epida_ray.data.retry import one_line, with_retries
 from epida_ray.data.storage import Storage
 from epida_ray.data.writer import format_to_write, open_writer
@@ -18,16 +19,23 @@ from epida_ray.runs import layout
 from epida_ray.runs.manifest import read_manifest
 from epida_ray.runs.run import committed
 
+ENCODINGS = ("utf-8", "utf-8-sig", "utf-16")
 FORMULA = r"^([=+\-@\t\r\n＝＋－＠])"
 """How a text begins that a spreadsheet would calculate."""
 
 
-def export(directory: str, file: str, neutralize_formulas: bool = False) -> int:
+def export(
+    directory: str, file: str, neutralize_formulas: bool = False, encoding: str = "utf-8", overwrite: bool = False
+) -> int:
     """Write the rows of `directory`/augmented to `file`, by its suffix, and return how many they are.
 
     With `neutralize_formulas` a text that a spreadsheet would take for a formula gets an apostrophe in front.
+    `encoding` is that of CSV and TSV.
     """
-    format_to_write(file)
+    if encoding not in ENCODINGS:  # others lack characters that texts may have
+        raise RequestError(f"--encoding is {', '.join(ENCODINGS)}, not {encoding}; utf-8-sig is the one for Excel")
+    if format_to_write(file, overwrite).kind not in DELIMITERS and encoding != "utf-8":
+        raise RequestError(f"--encoding is for .csv and .tsv files, not for {file}")
     run = Storage(directory)
     manifest = read_manifest(run)
     status = manifest.observed_status()
@@ -44,7 +52,7 @@ def export(directory: str, file: str, neutralize_formulas: bool = False) -> int:
     if not paths:
         raise RequestError(f"the run in {directory} kept no rows; there is nothing to export")
     rows = 0
-    with open_writer(file) as writer:
+    with open_writer(file, encoding, overwrite=overwrite) as writer:
         for path in paths:
             for table in _tables(run, path):
                 writer.table(_neutralized(table) if neutralize_formulas else table)

@@ -42,7 +42,7 @@ def augment(request: AugmentRequest, reporter: Reporter | None = None) -> Augmen
     with run, interruptible(run):
         run.trackers = Trackers(request.track, run.storage, "augment", run.manifest.request, reporter)
         prepare.check_files(plan, request.max_rejected)
-        labels, model_digest = _prepare_classifier(request, plan, train_plan, run, reporter)
+        labels, model_digest = _prepare_classifier(request, plans, run, reporter)
         fingerprint = digest([identity, model_digest])
         if needs_perplexity(request.select):
             rows, _ = prepare.read_labelled(train_plan, request.train_rows)
@@ -76,7 +76,7 @@ def augment(request: AugmentRequest, reporter: Reporter | None = None) -> Augmen
 
 
 def _prepare_classifier(
-    request: AugmentRequest, plan: Plan, train_plan: Plan, run: Run, reporter: Reporter
+    request: AugmentRequest, plans: dict[str, Plan], run: Run, reporter: Reporter
 ) -> tuple[tuple[str, ...], str]:
     """Make sure that DIR/model holds the classifier; return its labels and the digest of its files."""
     done, trust = run.manifest.model_digest, request.trusted()
@@ -87,10 +87,10 @@ def _prepare_classifier(
         return load_classifier(path, trust=trust).labels, done
     given = prepare.given_classifier(request)
     if given is None:
-        classifier = prepare.train_judge(request, train_plan, run.storage, reporter)
+        classifier = prepare.train_judge(request, plans, run.storage, reporter)
     else:
         classifier = load_classifier(given, labels=request.labels or None, trust=trust)
-        check_judge(classifier.labels, plan, request.max_rejected)
+        check_judge(classifier.labels, plans["input"], request.max_rejected)
     reporter.say(f"classifier: {classifier.describe()}")
     model_digest = prepare.save_classifier(classifier, run.storage, layout.MODEL)
     run.save(model_digest=model_digest, labels=list(classifier.labels), classifier=classifier.describe())

@@ -22,8 +22,11 @@ def examine(address: str | None) -> bool:
     for name, number in versions().items():
         console.print(f"  {name} {number}")
     console.print("[bold]Generators and classifiers[/bold]")
-    for row in (*GENERATORS.listing(), *CLASSIFIERS.listing()):
-        console.print(f"  {row.name}: {'ready' if not row.missing else 'missing: ' + row.missing}", markup=False)
+    for registry in (GENERATORS, CLASSIFIERS):
+        for row in registry.listing():
+            needed = registry.still_needed(row.name) if registry is GENERATORS and not row.missing else ""
+            ready = f"missing: {row.missing}" if row.missing else f"ready, with {needed}" if needed else "ready"
+            console.print(f"  {row.name}: {ready}", markup=False)
     console.print("[bold]Disk[/bold]")
     free = shutil.disk_usage(tempfile.gettempdir()).free
     console.print(f"  {free / 1e9:.0f} GB free in {tempfile.gettempdir()}, where Ray keeps its session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from epida_ray.classify import load as load_classifier
 from epida_ray.classify.saving import has_model
@@ -47,6 +48,8 @@ def label(request: LabelRequest, reporter: Reporter | None = None) -> LabelResul
     run = Run(request.output, layout.LABELLED)
     if run.open("label", identity, prepare.execution_options(request, identity), take_over=request.take_over):
         reporter.say(f"{request.output} is finished already: {run.manifest.done.kept:,} texts labelled")
+        if request.for_review:
+            _write_review(request, load_classifier(model, trust=request.trusted()), run, reporter)
         return LabelResult(request.output, run.manifest)
     with run, interruptible(run):
         prepare.check_files(plan, request.max_rejected)
@@ -67,7 +70,11 @@ def label(request: LabelRequest, reporter: Reporter | None = None) -> LabelResul
         run.check_rejected(request.max_rejected)
         run.check_complete()
         if request.for_review:
-            count = write_review(run.storage, classifier, request.for_review, request.seed)
-            reporter.say(f"{count:,} texts to label by hand: {below(request.output, layout.REVIEW)}")
+            _write_review(request, classifier, run, reporter)
         run.finish()
     return LabelResult(request.output, run.manifest)
+
+
+def _write_review(request: LabelRequest, classifier: Any, run: Run, reporter: Reporter) -> None:
+    count = write_review(run.storage, classifier, request.for_review, request.seed)
+    reporter.say(f"{count:,} texts to label by hand: {below(request.output, layout.REVIEW)}")

@@ -329,3 +329,5 @@ def test_preview_and_list() -> None:
     assert slips.returncode == 0 and "neighbour" in slips.stdout
     listed = epida("list", "selectors")
     assert listed.returncode == 0 and "cem-agreement" in listed.stdout
+    generators = epida("list", "generators", COLUMNS="200").stdout
+    assert "yes, with --generator-arg model=…" in generators

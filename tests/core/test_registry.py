@@ -6,6 +6,7 @@ import pytest
 
 from epida_ray.core.errors import RequestError
 from epida_ray.core.registry import Builtin, Registry
+from epida_ray.generate import GENERATORS
 
 REGISTRY = Registry(
     "generator",
@@ -64,3 +65,8 @@ def test_listing_keeps_what_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) 
     assert REGISTRY.create("mine") == {}
     with pytest.raises(RequestError, match="broken.*cannot be imported"):
         REGISTRY.create("broken")
+
+
+def test_arguments_without_a_default_are_still_needed() -> None:
+    assert GENERATORS.still_needed("masked-lm") == "--generator-arg model=…"
+    assert GENERATORS.still_needed("eda") == GENERATORS.still_needed("policy:FILE") == ""

@@ -175,6 +175,33 @@ def test_the_dialect_is_detected_and_said(tmp_path: Path, delimiter: str, name: 
     assert texts_of(read(tmp_path / name, delimiter=delimiter)) == rows
 
 
+def test_windows_1252_in_the_header_alone_is_detected_and_said(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    columns = Columns(text="Rückmeldung", label="Kategorie")
+    for rows in ("gut;a\nschlecht;b\n" * 5, "schön;a\n" + "gut;b\n" * 99):
+        path.write_bytes(("Rückmeldung;Kategorie\n" + rows).encode("windows-1252"))
+        plan = plan_inputs(str(path), columns)
+        assert "in.csv: read as windows-1252, since it is not UTF-8" in plan.notes
+        first = next(iter(plan.shards()))
+        assert ShardReader(plan).read(first)["text"].to_pylist()[0] == rows[: rows.index(";")]
+    path.write_bytes("Текст;Метка\ngood;a\n".encode("windows-1251"))
+    with pytest.raises(RequestError, match="the header of in.csv is not UTF-8; "):
+        plan_inputs(str(path), Columns(text="Текст", label="Метка"))
+
+
+@pytest.mark.parametrize("encoding", ["auto", "windows-1252"])
+def test_a_json_array_in_windows_1252(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "in.json"
+    rows = [{"text": f"Café, crème brûlée {i}", "label": "très"} for i in range(9)]
+    path.write_bytes(json.dumps(rows, ensure_ascii=False).encode("windows-1252"))
+    plan = plan_inputs(str(path), Columns(), encoding)
+    assert plan.notes == (("in.json: read as windows-1252, since it is not UTF-8",) if encoding == "auto" else ())
+    texts = [text for shard in plan.shards() for text in ShardReader(plan).read(shard)["text"].to_pylist()]
+    assert texts == [row["text"] for row in rows]
+    with pytest.raises(RequestError, match="the text of in.json is not UTF-8; try --encoding windows-1252"):
+        plan_inputs(str(path), Columns(), "utf-8")
+
+
 def test_a_delimiter_may_be_named(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("text~label\na;b~x\n")
     assert texts_of(read(tmp_path / "in.csv", delimiter="~")) == [("a;b", "x")]

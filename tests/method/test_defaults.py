@@ -6,9 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from epida_ray.classify import create
+from epida_ray.core.errors import RequestError
 from epida_ray.core.progress import Reporter
+from epida_ray.experiments.tune_space import read_space, tuned
 from epida_ray.method import prepare
 from epida_ray.method.requests import TrainRequest
+from epida_ray.method.round_plan import learn_options
+from epida_ray.stream.search import Range
+from tests.classify import tiny
 
 
 def resolved(folder: Path, **options: object) -> TrainRequest:
@@ -44,3 +50,29 @@ def test_many_rows_or_no_encoder_get_the_cnn(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(prepare, "TUNED_ROWS", 1000)
     monkeypatch.setattr("epida_ray.core.registry.find_spec", lambda name: None)
     assert resolved(tmp_path).classifier == "cnn"
+
+
+def test_a_learning_rate_reaches_the_tuned_encoder_and_is_refused_where_it_has_no_effect(tmp_path: Path) -> None:
+    chosen = resolved(tmp_path, learning_rate=1e-4)
+    assert chosen.classifier_args == {"tune": "contrastive", "learning_rate": 1e-4} and chosen.learning_rate is None
+    assert resolved(tmp_path, learning_rate=1e-4, classifier_args={"learning_rate": 1e-5}).classifier_args == {
+        "tune": "contrastive",
+        "learning_rate": 1e-5,
+    }
+    tiny.transformer("bert", tmp_path / "network", ("a", "b"))
+    encoder = f"encoder:{tmp_path / 'network'}"
+
+    def refused(name: str, message: str, **arguments: object) -> None:
+        request = TrainRequest(input="in", output="out", classifier=name, learning_rate=0.002)
+        with pytest.raises(RequestError, match=message):
+            learn_options(request, 40, create(name, ("a", "b"), **arguments))
+
+    refused("linear", "--learning-rate has no effect on linear, which is fitted in one go; leave it out")
+    refused(encoder, "no effect on encoder, .*; leave it out")
+    refused(encoder, "no effect on encoder, .*; give --classifier-arg learning_rate=0.002", tune="contrastive")
+    point = {
+        k: v.low if isinstance(v, Range) else v[0] if isinstance(v, list) else v for k, v in read_space(None).items()
+    }
+    asked = TrainRequest(input="in", output="out", **tuned(point).options)
+    classifier = create(asked.classifier, ("a", "b"), vectors="hashed", channels=4)
+    assert learn_options(asked, 40, classifier).training.learning_rate == 0.001

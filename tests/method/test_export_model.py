@@ -13,7 +13,7 @@ import pytest
 from epida_ray.classify.cnn import CNN
 from epida_ray.classify.encoder import Encoder
 from epida_ray.classify.transformer import Transformer
-from epida_ray.core.errors import RequestError
+from epida_ray.core.errors import RequestError, RunError
 from epida_ray.method.export_model import TOLERANCE, export_model
 from epida_ray.method.serving import NewestModel, PredictRequest
 from tests.classify import tiny
@@ -87,6 +87,23 @@ def test_what_cannot_be_exported_is_one_line(tmp_path: Path) -> None:
             export_model(str(tmp_path / "model"), str(wrong))
     with pytest.raises(RequestError, match="not empty"):
         export_model(str(tmp_path / "model"), str(tmp_path))
+
+
+def test_an_export_that_fails_leaves_its_directory_free_for_the_next_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(tmp_path, "bert", "encoder")
+    out = tmp_path / "exports" / "out"
+    (tmp_path / "test.csv").write_text("text,label\ni want a pear,unknown\n")
+    with pytest.raises(RequestError, match="none of the model's labels: fruit, tool"):
+        export_model(str(tmp_path / "model"), str(out), eval=str(tmp_path / "test.csv"))
+    with monkeypatch.context() as patch:
+        patch.setattr("epida_ray.method.export_model.TOLERANCE", -1.0)
+        with pytest.raises(RunError, match="differ from the original's"):
+            export_model(str(tmp_path / "model"), str(out))
+    (tmp_path / "test.csv").write_text("text,label\ni want a pear,fruit\n")
+    assert export_model(str(tmp_path / "model"), str(out), eval=str(tmp_path / "test.csv")).scores
+    assert [p.name for p in out.parent.iterdir()] == ["out"]
 
 
 @pytest.mark.parametrize("int8", [False, True])

@@ -24,10 +24,33 @@ def test_noise_changes_what_it_says_and_depends_on_the_id_alone() -> None:
     cased = parse_noise("case")(IDS, TEXTS)
     assert [t.lower() for t in cased] == [t.lower() for t in TEXTS] and cased != TEXTS
     assert parse_noise("punctuation")(IDS[:1], TEXTS[:1]) == ["where is the small parcel please"]
+    mistyped = parse_noise("keyboard:0.3")(IDS, TEXTS)
+    assert mistyped != misspelt and all(len(n) == len(t) and n != t for n, t in zip(mistyped, TEXTS, strict=True))
+    few = parse_noise("case:0.3")(IDS, TEXTS)
+    words = [(a, b) for new, old in zip(few, TEXTS, strict=True) for a, b in zip(new.split(), old.split(), strict=True)]
+    assert 0.05 < sum(a != b for a, b in words) / len(words) < 0.25  # half of the changed words were in small letters
+    marks = sum("," in text for text in parse_noise("punctuation:0.3")(IDS, TEXTS))
+    assert 20 <= marks <= 36
+    for wrong in ("case:0", "punctuation:2", "keyboard:2"):
+        with pytest.raises(RequestError, match=f"--noise {wrong}: .* above 0 and up to 1"):
+            parse_noise(wrong)
     with pytest.raises(RequestError, match="--noise nonsense"):
         parse_noise("nonsense")
     with pytest.raises(RequestError, match="--noise textattack-attack:DeepWordBugGao2018 attacks"):
         parse_noise("textattack-attack:DeepWordBugGao2018")
+
+
+def test_an_attack_on_the_model_is_noise(tmp_path: Path) -> None:
+    pytest.importorskip("textattack", reason="pip install 'epida-ray[textattack]'")
+    labels = ["thing" if "lamp" in text or "parcel" in text else "place" for text in TEXTS]
+    classifier = create("linear", ("place", "thing"), letters=())
+    y = np.array([("place", "thing").index(label) for label in labels])
+    classifier.fit(TEXTS, y, np.ones(len(TEXTS), np.float32), 0)
+    classifier.save(tmp_path / "model")
+    pq.write_table(pa.table({"text": TEXTS[:8], "label": labels[:8]}), tmp_path / "test.parquet")
+    attack = "textattack-attack:DeepWordBugGao2018"
+    result = evaluate_model(str(tmp_path / "model"), str(tmp_path / "test.parquet"), "text", "label", noise=(attack,))
+    assert result["accuracy"] == 1 and result["noise"][attack]["accuracy"] < 1
 
 
 def test_a_model_is_measured_on_clean_and_on_noisy_texts(tmp_path: Path) -> None:

@@ -79,6 +79,23 @@ def test_bytes_of_another_encoding_come_out_as_they_went_in(model, tmp_path):
     assert b"a b,\xe9," in (tmp_path / "out.csv").read_bytes()
 
 
+def test_a_file_is_replaced_when_that_is_asked_for_and_stays_when_it_fails(model, tmp_path):
+    write_csv(tmp_path / "in.csv", ",")
+    predict(model.folder, str(tmp_path / "in.csv"), str(tmp_path / "out.csv"), "body")
+    expected = (tmp_path / "out.csv").read_bytes()
+    (tmp_path / "out.csv").write_text("old")
+    with pytest.raises(RequestError, match="already; rename it"):
+        (tmp_path / "rows.jsonl").write_text('{"body": "a text", "predicted": 1}\n')
+        (tmp_path / "out.jsonl").write_text("old")
+        predict(model.folder, str(tmp_path / "rows.jsonl"), str(tmp_path / "out.jsonl"), "body", overwrite=True)
+    assert (tmp_path / "out.jsonl").read_text() == "old"
+    predict(model.folder, str(tmp_path / "in.csv"), str(tmp_path / "out.csv"), "body", overwrite=True)
+    assert (tmp_path / "out.csv").read_bytes() == expected
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(RequestError, match="is a folder"):
+        predict(model.folder, str(tmp_path / "in.csv"), str(tmp_path / "folder.csv"), "body", overwrite=True)
+
+
 @pytest.mark.parametrize(
     ("file", "output", "column", "message"),
     [

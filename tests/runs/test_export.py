@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 import shutil
@@ -63,6 +64,20 @@ def test_jsonl_through_the_command_line(run: Path, tmp_path: Path) -> None:
     assert rows[1] == {"text": TEXTS[1], "round": 1, "s_div": -0.5}
     again = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert again.returncode == 2 and "exists already" in again.stderr and len(again.stderr.splitlines()) == 1
+
+
+def test_a_csv_for_excel_takes_the_place_of_another_on_request(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    export(str(run), str(out))
+    plain = out.read_bytes()
+    with pytest.raises(RequestError, match="exists already; choose another name, or add --overwrite"):
+        export(str(run), str(out), encoding="utf-8-sig")
+    export(str(run), str(out), encoding="utf-8-sig", overwrite=True)
+    assert out.read_bytes() == codecs.BOM_UTF8 + plain
+    with pytest.raises(RequestError, match=r"--encoding is for .csv and .tsv files"):
+        export(str(run), str(tmp_path / "out.parquet"), encoding="utf-8-sig")
+    with pytest.raises(RequestError, match="--encoding is utf-8, utf-8-sig, utf-16, not cp1252"):
+        export(str(run), str(out), encoding="cp1252", overwrite=True)
 
 
 @pytest.mark.parametrize("suffix", [".xlsx", ".json", ".parquet", ".feather", ".csv.gz", ".jsonl.zst"])

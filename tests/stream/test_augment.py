@@ -193,7 +193,8 @@ def test_rows_of_the_file_to_train_on_that_cannot_be_used_are_in_rejected(tmp_pa
     request = AugmentRequest(
         input=str(path), train=str(path), output=str(tmp_path / "run"), classifier="linear", labels=("help", "wish")
     )
-    train_judge(request, plan_inputs(str(path), Columns()), Storage(request.output), Reporter(quiet=True))
+    plan = plan_inputs(str(path), Columns())
+    train_judge(request, {"input": plan, "train": plan}, Storage(request.output), Reporter(quiet=True))
     rejected = {r["sample_id"]: r["reason"] for r in rows_of(request.output, "rejected/train.parquet").to_pylist()}
     assert rejected["train.parquet:0"] == "the text is null"
     assert "'nonsense' is not one of" in rejected["train.parquet:5"] and len(rejected) == 2
@@ -298,6 +299,12 @@ def test_wrong_requests_are_refused_before_anything_starts(tmp_path: Path, model
     late = tmp_path / "late.csv"  # too late for the rows that are looked at to detect the encoding
     rows = [f"a plain text number {i},a\n" for i in range(2000)] + [f"schöne Grüße {i},b\n" for i in range(300)]
     late.write_bytes(b"text,label\n" + "".join(rows).encode("latin-1"))
+    other = corpus(tmp_path / "other.parquet", 64, label=["order" if i % 2 else "complaint" for i in range(64)])
+    refused(
+        "64 of 64 rows of INPUT have labels that are not in --train or --labels: the label '(help|wish)' is not one of "
+        "complaint, order", train=str(other), classifier="linear",
+    )  # fmt: skip
+    refused("INPUT have labels that are not in --train or --labels", labels=("help", "plea"), classifier="linear")
     refused("300 of 2,300 rows cannot be used.*use --encoding.*one class only", input=str(late), classifier="cnn")
     refused("need .* CPUs and this Ray has 2; --generator-actors 2 --scorer-actors 2", generator_actors=50)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 from pathlib import Path
@@ -59,7 +60,9 @@ def request(folder: Path, model: str, **changes: object) -> LabelRequest:
 def test_every_text_is_labelled_and_a_run_cut_short_ends_in_the_same_bytes(tmp_path: Path, model: str) -> None:
     pq.write_table(pa.table({"text": [*texts(150), "", None]}), tmp_path / "pool.parquet")
     whole = request(tmp_path, model, for_review=10)
-    result = label(whole)
+    result = label(request(tmp_path, model))
+    assert not (tmp_path / "run" / "review.csv").exists()
+    label(whole)
     assert result.manifest.done.kept == 150 and result.manifest.done.rejected == 2
     files = {p: p.read_bytes() for p in (tmp_path / "run" / "labelled").iterdir()}
     tables = [check(pq.ParquetFile(p).read(), LABELLED) for p in sorted(files)]
@@ -67,7 +70,8 @@ def test_every_text_is_labelled_and_a_run_cut_short_ends_in_the_same_bytes(tmp_p
     expected = load(Path(model)).predict_proba(table["text"].to_pylist())
     np.testing.assert_allclose(np.array(table["soft_label"].to_pylist()), expected, atol=1e-6)
     np.testing.assert_allclose(table["confidence"].to_numpy(), expected.max(axis=1), atol=1e-6)
-    review = list(csv.DictReader((tmp_path / "run" / "review.csv").open(newline="")))
+    review = list(csv.DictReader((tmp_path / "run" / "review.csv").open(newline="", encoding="utf-8-sig")))
+    assert (tmp_path / "run" / "review.csv").read_bytes().startswith(codecs.BOM_UTF8)
     assert len({row["text"] for row in review}) == 10 and set(review[0]) >= {"sample_id", "entropy"}
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     (tmp_path / "run" / "manifest.json").write_text(json.dumps(manifest | {"status": "running"}))
@@ -116,3 +120,33 @@ def test_a_teacher_may_know_classes_that_the_pool_does_not_have(tmp_path: Path, 
     pq.write_table(pa.table({"text": pool}), tmp_path / "pool.parquet")
     distil.command(str(tmp_path / "pool.parquet"), model, str(tmp_path / "fast"), classifier="linear", quiet=True)
     assert load(tmp_path / "fast" / "student" / "model").labels == tuple(sorted(OPENINGS))
+
+
+def test_the_test_of_a_student_is_checked_first_and_read_with_the_columns_of_the_pool(
+    tmp_path: Path, model: str
+) -> None:
+    pq.write_table(pa.table({"Anfrage": texts(96)}), tmp_path / "pool.parquet")
+    rows = pq.read_table(corpus(tmp_path / "rows.parquet", 30))
+    test = "Anfrage;Thema\n" + "".join(
+        f"{r['text']};{r['label']}\n" for r in rows.select(["text", "label"]).to_pylist()
+    )
+    (tmp_path / "test.csv").write_text(test)
+    (tmp_path / "other.csv").write_text("Anfrage;Thema\na text;nobody knows\n")
+
+    def run(file: str, label_column: str = "Thema") -> None:
+        distil.command(
+            str(tmp_path / "pool.parquet"), model, str(tmp_path / "fast"), classifier="linear", quiet=True,
+            text_column="Anfrage", label_column=label_column, eval=str(tmp_path / file),
+        )  # fmt: skip
+
+    for file, column, reason in (
+        ("nowhere.csv", "Thema", "nowhere.csv"),
+        ("test.csv", "Topic", "no column 'Topic'"),
+        ("other.csv", "Thema", "--eval: no row can be used; the first: the label 'nobody knows'"),
+    ):
+        with pytest.raises(RequestError, match=reason):
+            run(file, column)
+    assert not (tmp_path / "fast").exists()
+    run("test.csv")
+    manifest = json.loads((tmp_path / "fast" / "student" / "manifest.json").read_text())
+    assert manifest["test"]["rows"] == 30 and manifest["test"]["macro_f1"] > 0.9

@@ -130,7 +130,12 @@ def test_bad_pools_priors_and_teachers_are_refused_or_said(folder: Path) -> None
     small = request(folder, "g", unlabelled=str(folder / "small.parquet"), eval=str(folder / "in.parquet"), rounds=1)
     train(small, reporter)  # type: ignore[arg-type]
     said = " ".join(reporter.warnings)
-    assert "5 texts of --unlabelled are in --eval too" in said and "only 6 texts" in said
+    assert "5 texts of --unlabelled are in --eval too" in said and "only 6 texts" in said and "script" not in said
+    cyrillic = pa.table({"text": [f"где моя посылка номер {i}" for i in range(9)]})
+    pq.write_table(cyrillic, folder / "cyrillic.parquet")
+    reporter = Listens()
+    train(request(folder, "h", unlabelled=str(folder / "cyrillic.parquet"), rounds=1), reporter)  # type: ignore[arg-type]
+    assert any("are in Cyrillic script, those of TRAIN in Latin" in line for line in reporter.warnings)
     rejected = [r for p in (folder / "g" / "rejected").rglob("*.parquet") for r in pq.ParquetFile(p).read().to_pylist()]
     assert [r["reason"] for r in rejected] == ["the text is empty"]
 
