@@ -18,7 +18,7 @@ from epida_ray.generate.corpus import checked_rows
 from epida_ray.generate.draws import Draw
 from epida_ray.generate.endpoint import Refused
 from epida_ray.generate.language_model import check_sampling, cleaned, local_writer, runs
-from epida_ray.generate.library import Collector, unusable
+from epida_ray.generate.library import Collector, one_by_one, unusable
 
 ATTRIBUTES = {"length": ("short", "about as long as the examples", "a little longer than the examples"),
               "tone": ("plain", "informal", "formal")}  # fmt: skip
@@ -113,7 +113,7 @@ class Author:
         def one(item: tuple[Sample, int, Draw]) -> Candidates | Rejected:
             return self._one(*item, n, shown.get(item[0].label, []))
 
-        return self._client.map(one, work) if self._client else list(map(one, work))
+        return self._client.map(one, work) if self._client else one_by_one(one, work)
 
     def _misjudged(self) -> dict[str, list[str]]:
         """Return the samples that the classifier gets wrong, of a class without any all samples."""

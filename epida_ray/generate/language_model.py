@@ -14,7 +14,7 @@ from epida_ray.core.errors import RequestError
 from epida_ray.core.sample import Candidates, Rejected, Sample
 from epida_ray.generate.answers import EXECUTION_ARGUMENTS, Client
 from epida_ray.generate.endpoint import Refused
-from epida_ray.generate.library import Collector, seeded, unusable
+from epida_ray.generate.library import Collector, one_by_one, seeded, unusable
 from epida_ray.generate.models import load, load_writer
 from epida_ray.generate.steering import Guide, Steered, make_guide
 
@@ -109,7 +109,7 @@ class LanguageModel:
         def one(item: tuple[Sample, int]) -> Candidates | Rejected:
             return self._one(item[0], n, item[1])
 
-        return self._client.map(one, work) if self._client is not None else list(map(one, work))
+        return self._client.map(one, work) if self._client is not None else one_by_one(one, work)
 
     def _one(self, sample: Sample, n: int, seed: int) -> Candidates | Rejected:
         if problem := unusable(sample.text, self.longest, encoded=True):
