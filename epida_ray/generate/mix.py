@@ -43,6 +43,8 @@ class Mix:
         self.corpus_rows = max((part.corpus_rows for part in self._with_corpus.values()), default=0)
         self.soft_labels = any(getattr(part, "soft_labels", False) for part in self._parts.values())
         self.needs_classifier = any(getattr(part, "needs_classifier", False) for part in self._parts.values())
+        notices = {name: getattr(part, "notice", "") for name, part in self._parts.items()}
+        self.notice = "; ".join(f"{name}: {notice}" for name, notice in notices.items() if notice)
 
     def bind(self, predict_proba: Callable[[Sequence[str]], np.ndarray], labels: Sequence[str]) -> None:
         for part in self._parts.values():
