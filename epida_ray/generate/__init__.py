@@ -24,6 +24,7 @@ class Generator(Protocol):
     `set_strength(share)`, for `--curriculum`, makes later rewrites weaker: a share of the changes, from 0 to 1;
     `soft_labels = True` says that candidates may have soft labels, `Candidates.soft`;
     `notice` is a line that a run prints once when it begins;
+    `attempts = 1` says that it tried again itself, so that a shortfall is not asked for again;
     `distinct = True` promises candidates that differ from the original and from each other by more than white space.
     """
 

@@ -53,6 +53,7 @@ class Author:
     """
 
     needs_corpus = True
+    attempts = 1
     execution_arguments = EXECUTION_ARGUMENTS
     longest = 4_000
 

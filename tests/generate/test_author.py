@@ -15,7 +15,7 @@ import pytest
 from epida_ray.core.errors import RequestError
 from epida_ray.core.sample import Candidates, Rejected, Sample
 from epida_ray.generate import GENERATORS, identifying, propose
-from epida_ray.generate.author import texts_of
+from epida_ray.generate.author import REQUESTS, texts_of
 from epida_ray.generate.corpus import bind_samples
 
 SAMPLES = [Sample("a", "I lost my card", "cards"), Sample("b", "My money did not arrive", "transfers")]
@@ -148,6 +148,19 @@ def test_a_budget_ends_the_run_and_a_larger_one_continues_it(server: Server, tmp
     propose(author(server, tmp_path, budget=300), [*SAMPLES, OTHERS[0]], 4, run_seed=0, round_=0, name="author")
     assert len(server.asked) == 3
     assert identifying("author", {"budget": 1, "cache": "x", "endpoint": "e"}) == {"endpoint": "e"}
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_shortfall_costs_no_more_requests_than_are_promised(server: Server, tmp_path: Path, wrapped: bool) -> None:
+    server.reply = lambda i: "always the same text"
+    generator = author(server, tmp_path)
+    if wrapped:
+        own = {"endpoint": server.url, "model": "m", "cache": str(tmp_path)}
+        generator = GENERATORS.create("mix", author=own, eda=1)
+        bind_samples(generator, OTHERS)
+    (answer,) = propose(generator, SAMPLES[:1], 4, run_seed=0, round_=0, name="author")
+    assert isinstance(answer, Candidates) and len(answer.texts) == (4 if wrapped else 1)
+    assert len(server.asked) == REQUESTS
 
 
 def test_structured_answers_are_requested_by_a_schema(server: Server, tmp_path: Path) -> None:
