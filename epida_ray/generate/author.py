@@ -26,7 +26,7 @@ NEAR = 0.8
 """Two texts that share so many of their words are near-duplicates."""
 REQUESTS = 3
 """Requests for one sample before a shortfall is accepted."""
-_BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,3}[.):])\s*")
+_BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,3}[.):])(?:\s+|$)")  # with white space behind it: not "10:30" or "-5"
 _FENCE = re.compile(r"^\s*```\w*[ \t]*\n?|\n?\s*```\s*$")
 _JSON = re.compile(r"\s*(?:\{|\[\s*\")")
 _SCHEMA = {
@@ -165,10 +165,10 @@ class Author:
         described = self._descriptions.get(sample.label)
         lines = [f'These are texts of the class "{sample.label}"{f" ({described})" if described else ""}:', ""]
         lines += [f"- {' '.join(text.split())}" for text in examples]
-        wanted = [f"{name}: {values[draw() % len(values)]}" for name, values in self._attributes.items()]
+        wanted = ", ".join(f"{name}: {values[draw() % len(values)]}" for name, values in self._attributes.items())
         what = "one more text" if count == 1 else f"{count} more texts"
         lines += ["", f'Write {what} of the class "{sample.label}", about other things than these.']
-        lines += [f"{', '.join(wanted).capitalize()}."] if wanted else []
+        lines += [f"{wanted[0].upper()}{wanted[1:]}."] if wanted else []
         if sample.protected:
             kept = ", ".join(f'"{sample.text[a:b]}"' for a, b in sample.protected)
             lines.append(f"Each must have {kept} in it, unchanged.")

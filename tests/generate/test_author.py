@@ -33,6 +33,10 @@ OTHERS = [
         ('{"texts": ["One text"]}', ["One text"]),
         ('```json\n["One text"]\n```', ["One text"]),
         ("1. One text\n2) Another\n- A third\n\n* A [fourth]", ["One text", "Another", "A third", "A [fourth]"]),
+        (
+            "10:30 works for me\n3.5 stars\n-5 degrees\n1.\n(12) Twelve",
+            ["10:30 works for me", "3.5 stars", "-5 degrees", "Twelve"],
+        ),
         ('"Quoted"', ["Quoted"]),
         ('["cut off', []),
         ('[\n  "cut off', []),
@@ -93,12 +97,19 @@ def test_the_prompt_has_the_class_its_description_examples_attributes_and_what_w
     server: Server, tmp_path: Path
 ) -> None:
     generator = author(
-        server, tmp_path, examples=3, descriptions={"cards": "about bank cards"}, attributes={"tone": ["angry"]}
+        server, tmp_path, examples=3, descriptions={"cards": "about bank cards"}, attributes={"agency": ["NASA"]}
     )
     (answer,) = generator.generate(SAMPLES[:1], 6, [3])
     assert isinstance(answer, Candidates) and answer.operations == ["write"] * 6
     first, second = (body["messages"][0]["content"] for body in server.asked)
-    for part in ('"cards" (about bank cards)', "- I lost my card", "- When will", "- The machine", "angry", "6 more"):
+    for part in (
+        '"cards" (about bank cards)',
+        "- I lost my card",
+        "- When will",
+        "- The machine",
+        "\nAgency: NASA.",
+        "6 more",
+    ):
         assert part in first
     assert "The transfer is late" not in first and "Do not repeat" not in first
     assert "Do not repeat:\n- text number 1 aaaaa" in second and "2 more" in second
