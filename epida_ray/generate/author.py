@@ -89,6 +89,7 @@ class Author:
         self._predict: Callable[[Sequence[str]], np.ndarray] | None = None
         self._labels: tuple[str, ...] = ()
         self._known: dict[str, list[str]] = {}
+        self._words: dict[str, list[set[str]]] = {}
         self._client = Client(endpoint, cache, budget, rate, parallel) if endpoint else None
         self._body = {"model": model, "temperature": temperature, "top_p": top_p}
         self._body |= {"response_format": _SCHEMA} if structured else {}
@@ -103,6 +104,7 @@ class Author:
         self._known = {}
         for label, text in zip(index["label"].to_pylist(), index["text"].to_pylist(), strict=True):
             self._known.setdefault(label, []).append(text)
+        self._words = {label: [_words(text) for text in texts] for label, texts in self._known.items()}
 
     def bind(self, predict_proba: Callable[[Sequence[str]], np.ndarray], labels: Sequence[str]) -> None:
         self._predict, self._labels = predict_proba, tuple(labels)
@@ -132,7 +134,7 @@ class Author:
             return Rejected("author writes for a class, and the text has no label")
         examples = self._drawn_examples(sample.text, others, draw)
         collector = Collector(sample, n)
-        seen = [_words(text) for text in examples]
+        seen = [_words(sample.text), *self._words.get(sample.label, ())]
         for number in range(REQUESTS):
             missing = n - len(collector.texts)
             prompt = self._prompt(sample, examples, collector.texts, missing if self._client else 1, draw)

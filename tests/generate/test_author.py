@@ -123,6 +123,13 @@ def test_near_duplicates_copies_and_labels_are_dropped(server: Server, tmp_path:
     assert answer == Candidates(["a b c d e f g h i"], ["write"])
 
 
+def test_near_duplicates_of_samples_that_the_prompt_does_not_show_are_dropped(server: Server, tmp_path: Path) -> None:
+    server.reply = lambda i: "The machine has kept my card\nThe transfer is late!\nmy card is new"
+    (answer,) = author(server, tmp_path, examples=1).generate(SAMPLES[:1], 5, [3])
+    assert "The machine" not in server.asked[0]["messages"][0]["content"]
+    assert answer == Candidates(["The transfer is late!", "my card is new"], ["write"] * 2)
+
+
 def test_hard_examples_are_those_that_the_classifier_gets_wrong(server: Server, tmp_path: Path) -> None:
     generator = author(server, tmp_path, hard=True, examples=2)
     assert generator.needs_classifier
