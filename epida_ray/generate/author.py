@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -47,9 +48,10 @@ class Author:
 
     The prompt has the class, its description (`descriptions`, a mapping), the sample and other samples of the class
     (`examples` in all), one value of each of `attributes` (a mapping to lists), and what was written for the sample
-    already. With `hard`, the other samples are those that the classifier gets wrong, if there are any. `model`,
-    `temperature`, `top_p` and `endpoint` are as in `language-model`, and `cache`, `budget`, `rate` and `parallel` say
-    what an endpoint may cost. `structured` asks the endpoint for JSON by a schema.
+    already. With `hard`, the other samples are those that the classifier gets wrong, if there are any. With `checked`,
+    texts that the classifier takes for another class are dropped. `model`, `temperature`, `top_p` and `endpoint` are as
+    in `language-model`, and `cache`, `budget`, `rate` and `parallel` say what an endpoint may cost. `structured` asks
+    the endpoint for JSON by a schema.
     """
 
     needs_corpus = True
@@ -64,6 +66,7 @@ class Author:
         descriptions: Mapping[str, str] | None = None,
         attributes: Mapping[str, Sequence[str]] | None = None,
         hard: bool = False,
+        checked: bool = True,
         temperature: float = 0.9,
         top_p: float = 0.95,
         rows: int = 2_000,
@@ -85,7 +88,9 @@ class Author:
         self._examples, self._descriptions = examples, {str(k): str(v) for k, v in (descriptions or {}).items()}
         self._attributes = ATTRIBUTES if attributes is None else attributes
         self.corpus_rows = checked_rows(rows)
-        self.needs_classifier = bool(hard)
+        self._hard, self._checked = bool(hard), bool(checked)
+        self.needs_classifier = self._hard or self._checked
+        self._lock = Lock()  # an endpoint is asked by several threads, which share the classifier
         self._predict: Callable[[Sequence[str]], np.ndarray] | None = None
         self._labels: tuple[str, ...] = ()
         self._known: dict[str, list[str]] = {}
@@ -110,7 +115,7 @@ class Author:
         self._predict, self._labels = predict_proba, tuple(labels)
 
     def generate(self, samples: Sequence[Sample], n: int, seeds: Sequence[int]) -> list[Candidates | Rejected]:
-        shown = self._known if self._predict is None else self._misjudged()
+        shown = self._misjudged() if self._hard else self._known
         work = list(zip(samples, seeds, draws.streams(seeds, 64), strict=True))
 
         def one(item: tuple[Sample, int, Draw]) -> Candidates | Rejected:
@@ -132,6 +137,8 @@ class Author:
             return Rejected(problem)
         if not sample.label:
             return Rejected("author writes for a class, and the text has no label")
+        if self.needs_classifier and sample.label not in self._labels:
+            return Rejected(f"the label {sample.label!r} is not one of the labels of the classifier that checks texts")
         examples = self._drawn_examples(sample.text, others, draw)
         collector = Collector(sample, n)
         seen = [_words(sample.text), *self._words.get(sample.label, ())]
@@ -145,10 +152,11 @@ class Author:
                 if not collector.texts:
                     return Rejected(f"the language model gave no answer: {str(error)[:200]}")
                 break
-            for text in answers:
+            for text, fits in zip(answers, self._fit(answers, sample.label), strict=True):
                 words = _words(text)
                 if (
-                    text.casefold() != sample.label.casefold()
+                    fits
+                    and text.casefold() != sample.label.casefold()
                     and not told & runs(text)
                     and all(_shared(words, other) < NEAR for other in seen)
                 ):
@@ -157,6 +165,15 @@ class Author:
             if collector.full:
                 break
         return collector.answer()
+
+    def _fit(self, texts: Sequence[str], label: str) -> list[bool]:
+        """Return which texts the classifier takes for the label; all of them unless it is asked to check."""
+        if not self._checked or not texts:
+            return [True] * len(texts)
+        assert self._predict is not None
+        with self._lock:
+            found: list[int] = np.asarray(self._predict(texts)).argmax(axis=1).tolist()
+        return [self._labels[i] == label for i in found]
 
     def _drawn_examples(self, text: str, others: Sequence[str], draw: Draw) -> list[str]:
         rest = [other for other in others if other != text]

@@ -87,7 +87,7 @@ def server() -> Iterator[Server]:
 
 def author(server: Server, cache: Path, **arguments: Any) -> Any:
     generator = GENERATORS.create(
-        "author", endpoint=server.url, model="m", cache=str(cache), **{"parallel": 1} | arguments
+        "author", endpoint=server.url, model="m", cache=str(cache), **{"parallel": 1, "checked": False} | arguments
     )
     bind_samples(generator, OTHERS)
     return generator
@@ -144,6 +144,23 @@ def test_hard_examples_are_those_that_the_classifier_gets_wrong(server: Server, 
     assert "When will" not in server.asked[0]["messages"][0]["content"]
 
 
+def test_texts_that_the_classifier_takes_for_another_class_are_dropped(server: Server, tmp_path: Path) -> None:
+    server.reply = lambda i: f"my card number {i}\na late transfer number {i}"
+
+    def predict(texts: Any) -> np.ndarray:
+        return np.array([[0.9, 0.1] if "card" in text else [0.1, 0.9] for text in texts], np.float32)
+
+    generator = author(server, tmp_path, checked=True, parallel=2)
+    assert generator.needs_classifier and GENERATORS.create("author", endpoint=server.url).needs_classifier
+    generator.bind(predict, ("cards", "transfers"))
+    cards, transfers = propose(generator, SAMPLES, 2, run_seed=0, round_=0, name="author")
+    assert isinstance(cards, Candidates) and all("card" in text for text in cards.texts)
+    assert isinstance(transfers, Candidates) and all("transfer" in text for text in transfers.texts)
+    generator.bind(predict, ("transfers", "others"))
+    assert isinstance(generator.generate(SAMPLES[:1], 2, [1])[0], Rejected)
+    assert not author(server, tmp_path).needs_classifier
+
+
 def test_a_text_without_a_label_is_rejected(server: Server, tmp_path: Path) -> None:
     (answer,) = author(server, tmp_path).generate([SAMPLES[0]._replace(label="")], 2, [1])
     assert isinstance(answer, Rejected) and not server.asked
@@ -173,7 +190,7 @@ def test_a_shortfall_costs_no_more_requests_than_are_promised(server: Server, tm
     server.reply = lambda i: "always the same text"
     generator = author(server, tmp_path)
     if wrapped:
-        own = {"endpoint": server.url, "model": "m", "cache": str(tmp_path)}
+        own = {"endpoint": server.url, "model": "m", "cache": str(tmp_path), "checked": False}
         generator = GENERATORS.create("mix", author=own, eda=1)
         bind_samples(generator, OTHERS)
     (answer,) = propose(generator, SAMPLES[:1], 4, run_seed=0, round_=0, name="author")
