@@ -68,7 +68,7 @@ def read_masked(classifier: Any, model: str) -> tuple[Any, Any]:
     if tokenizer.get_vocab() != classifier.tokenizer.get_vocab():
         raise RequestError(
             f"--vda {model} has another vocabulary than the classifier; name a masked language model with the same "
-            "tokeniser, such as the one that the classifier was made from"
+            "tokeniser, one that still has its head"
         )
     longest = checkpoint.max_tokens(masked.config, tokenizer, classifier.max_length)
     if longest < classifier.max_length:
