@@ -44,6 +44,15 @@ def options(model: str, **more: object) -> TrainingOptions:
     return TrainingOptions(vda=model, seed=3, batch_size=4, learning_rate=3e-3, **more)
 
 
+def test_an_encoder_decoder_is_refused_before_the_first_step(marian_model: str) -> None:
+    classifier = classifier_of(marian_model)
+    for chosen in ({"vda": marian_model}, {"mixup": 0.2, "mixup_layer": "input"}):
+        with pytest.raises(RequestError, match="an encoder–decoder takes tokens only") as caught:
+            make_learner(classifier, 4, TrainingOptions(seed=3, **chosen), 1)
+        assert "\n" not in str(caught.value)
+    make_learner(classifier, len(TEXTS), TrainingOptions(seed=3, mixup=0.2), 2).train(EXAMPLES, 2)
+
+
 @pytest.mark.parametrize("multi_task", [False, True])
 def test_it_learns_and_is_exact_on_resume(knowing_model: str, multi_task: bool) -> None:
     def learner(vda: str | None = knowing_model):
