@@ -196,6 +196,7 @@ def _map(options: Options) -> Plan:
         replace(NONE, name="mixup", mixup=0.2),
         replace(NONE, name="mixup, input", mixup=0.2, mixup_layer="input"),
         replace(EPIDA, name="multi-task", loss="multi-task"),
+        replace(RANDOM, name="random strong EDA", **strong),
         replace(EPIDA, name="EPiDA with strong EDA", **strong),
         replace(EPIDA, name="curriculum", curriculum=True, **strong),
     ]
