@@ -76,7 +76,9 @@ class Substructure:
         if problem := unusable(sample.text, self.longest, encoded=True):
             return Rejected(problem)
         label = sample.label if self._same else ""
-        found = [(chunk, ranges) for chunk in chunks(tagged(sample.text), sample.protected)
+        words = tagged(sample.text)
+        own = {_lowered(sample.text, chunk) for chunk in chunks(words)}
+        found = [(chunk, ranges) for chunk in chunks(words, sample.protected)
                  if (ranges := self._ranges(label, chunk))]  # fmt: skip
         if not found:
             return Rejected("no other sample has a constituent like one of this text")
@@ -88,7 +90,9 @@ class Substructure:
                 if place < b - a:
                     break
                 place -= b - a
-            collector.add(_replaced(sample.text, chunk, self._texts[a + place].as_py()), KINDS[chunk.kind])
+            if (new := self._texts[a + place].as_py()) in own:  # the sample itself is in the index
+                continue
+            collector.add(_replaced(sample.text, chunk, new), KINDS[chunk.kind])
             if collector.full:
                 break
         return collector.answer()

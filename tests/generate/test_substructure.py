@@ -39,6 +39,16 @@ def test_a_phrase_comes_from_the_same_class_and_is_of_the_same_kind() -> None:
     assert isinstance(other, Rejected)
 
 
+def test_a_phrase_of_the_text_itself_does_not_come_twice() -> None:
+    generator = GENERATORS.create("substructure", slack=8)
+    bind_samples(generator, OTHERS)
+    (answer,) = generator.generate(OTHERS[:1], 9, [1])
+    assert answer == Rejected("no candidate differs from the text")
+    bind_samples(generator, [*OTHERS, Sample("c", "The big cat", "animals")])
+    (answer,) = generator.generate(OTHERS[:1], 9, [1])
+    assert isinstance(answer, Candidates) and all("big cat" in text for text in answer.texts)
+
+
 def test_any_class() -> None:
     generator = GENERATORS.create("substructure", label="any", slack=0)
     bind_samples(generator, OTHERS)
