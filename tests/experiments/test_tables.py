@@ -119,3 +119,11 @@ def test_rewrites_are_compared_with_random_ones_of_the_same_strength_and_care():
     assert own["EPiDA with careful EDA"] == "random careful EDA"
     assert own["EPiDA with strong EDA"] == own["curriculum"] == "random strong EDA"
     assert own["EPiDA with morph"] == "random morph"
+
+
+def test_the_paper_s_numbers_belong_to_methods_that_are_run():
+    for name, method in (("sst", "random substructure"), ("sota", "random guided language-model")):
+        experiment = EXPERIMENTS[name]
+        ran = {trial.method.name for trial in experiment.trials(Options(full=True))}
+        assert method in ran and method in {own for own, _ in experiment.paper}
+        assert method in markdown(Results(experiment, rows_of(name, full=True)), Options(full=True))
