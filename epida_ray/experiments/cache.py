@@ -12,8 +12,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from epida_ray.experiments.trials import Trial, make_classifier
-from epida_ray.generate import identifying
+from epida_ray.experiments.trials import Method, Trial, make_classifier
+from epida_ray.generate import identifying, named
 from epida_ray.method.contents import contents
 from epida_ray.method.trainer import training_threads
 from epida_ray.runs.manifest import versions
@@ -72,21 +72,25 @@ def environment(trial: Trial, classifier: ClassifierFacts) -> dict[str, Any]:
     on a hub only the name is known.
     """
     method = trial.method
-    arguments = identifying(method.generator, method.generator_args) if method.generator_args else {}
+    names = (trial.classifier, *named(method.generator, method.generator_args))
     return {
         "versions": _versions(),
         "classifier": classifier.description,
         "threads": classifier.threads,
-        "contents": _contents((trial.classifier, method.generator), json.dumps([trial.classifier_args, arguments])),
+        "contents": _contents(names, json.dumps([trial.classifier_args, _identifying(method)])),
         "machine": [platform.node(), os.cpu_count()] if "speed" in trial.measure else None,
     }
 
 
 def trial_key(trial: Trial, data_digest: str, environment: Mapping[str, Any]) -> str:
     """Return the key of a trial's result. The name of a method is only a name and does not count."""
-    plain = asdict(replace(trial, method=replace(trial.method, name="")))
+    plain = asdict(replace(trial, method=replace(trial.method, name="", generator_args=_identifying(trial.method))))
     text = json.dumps([code_digest(), data_digest, plain, environment], sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def _identifying(method: Method) -> dict[str, Any]:
+    return identifying(method.generator, method.generator_args) if method.generator_args else {}
 
 
 @cache

@@ -116,6 +116,9 @@ def _sota(options: Options) -> Plan:
     )
     methods = [NONE]
     methods += [Method(_random(g), generator=g, select="random", online=False) for g in generators]
+    if options.full and not options.generators:
+        guided: dict[str, Any] = {"generator": "language-model", "generator_args": {"guide": "classifier"}}
+        methods.append(Method("random guided language-model", select="random", online=False, **guided))
     methods += [
         Method("REM only", select="rem", online=False),
         Method("CEM only", select="cem", online=False),
@@ -196,6 +199,7 @@ def _map(options: Options) -> Plan:
         replace(NONE, name="mixup", mixup=0.2),
         replace(NONE, name="mixup, input", mixup=0.2, mixup_layer="input"),
         replace(EPIDA, name="multi-task", loss="multi-task"),
+        replace(RANDOM, name="random strong EDA", **strong),
         replace(EPIDA, name="EPiDA with strong EDA", **strong),
         replace(EPIDA, name="curriculum", curriculum=True, **strong),
     ]
@@ -383,7 +387,10 @@ EXPERIMENTS: dict[str, Experiment] = {
             "Existing augmentation methods, one round",
             _sota,
             paper.SOTA,
-            ("The paper translates back through French.", BINARY),
+            (
+                "The paper translates back through French. The guided language model has its number of Data Boost.",
+                BINARY,
+            ),
             paper_of="bert",
             extra=("ppl",),
             measure=("ppl",),
@@ -480,7 +487,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             "SST-5 10% with its own dev split",
             _sst,
             paper.SST,
-            ("SUB² has .458 in the paper.",),
+            ("The paper's number beside random substructure is that of SUB².",),
             paper_of="xlm-r",
             metric="accuracy",
             use_dev_split=True,

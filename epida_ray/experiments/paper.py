@@ -36,6 +36,7 @@ SOTA = _numbers(
         "random EDA": (0.530, 0.560),
         "random cwe": (0.518, 0.610),
         "random back-translation": (0.520, 0.617),
+        "random guided language-model": (0.591, 0.591),
         "REM only": (0.624, 0.619),
         "CEM only": (0.629, 0.629),
         "REM+CEM": (0.651, 0.639),
@@ -92,6 +93,7 @@ SST = _numbers(
         "random cwe": (0.449,),
         "EPiDA with EDA": (0.435,),
         "EPiDA with cwe": (0.459,),
+        "random substructure": (0.458,),
     },
 )
 VDA = _numbers((("agnews", "100%"), ("mr", "100%")), {"none": (0.944, 0.868), "EPiDA with EDA": (0.949, 0.879)})

@@ -45,7 +45,7 @@ class Results:
         self.seeds = sorted({r.trial.seed for r in rows})
         self.example = rows[0].trial
         """The options that all trials share are those of this one."""
-        self._generator = {r.trial.method.name: r.trial.method.generator for r in rows}
+        self._generator = {m.name: (m.generator, repr(m.generator_args)) for m in (r.trial.method for r in rows)}
         self._cells: dict[tuple[str, Setting], dict[int, dict[str, Any]]] = defaultdict(dict)
         for trial, result in rows:
             self._cells[trial.method.name, (trial.dataset, trial.size)][trial.seed] = result
@@ -71,7 +71,7 @@ class Results:
         """Yield what to compare: a name, and pairs of a method and its baseline.
 
         Every method is compared with the experiment's baselines: by default no augmentation and random rewrites, and
-        with several generators also random rewrites of its own generator.
+        with several generators, or arguments of one, also random rewrites of its own.
         """
         if self.experiment.baselines:
             for baseline in self.experiment.baselines:

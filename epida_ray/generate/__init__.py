@@ -13,7 +13,7 @@ from epida_ray.generate.ask import propose
 from epida_ray.generate.languages import base
 from epida_ray.generate.protection import protect
 
-__all__ = ["GENERATORS", "Generator", "identifying", "propose", "protect", "with_language"]
+__all__ = ["GENERATORS", "Generator", "identifying", "named", "propose", "protect", "with_language"]
 
 
 class Generator(Protocol):
@@ -24,6 +24,7 @@ class Generator(Protocol):
     `set_strength(share)`, for `--curriculum`, makes later rewrites weaker: a share of the changes, from 0 to 1;
     `soft_labels = True` says that candidates may have soft labels, `Candidates.soft`;
     `notice` is a line that a run prints once when it begins;
+    `attempts = 1` says that it tried again itself, so that a shortfall is not asked for again;
     `distinct = True` promises candidates that differ from the original and from each other by more than white space.
     """
 
@@ -100,9 +101,24 @@ GENERATORS = Registry(
 
 
 def identifying(generator: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a generator that can change its candidates."""
+    """Return the arguments of a generator, or of a mix and its parts, that can change its candidates."""
     execution: frozenset[str] = getattr(GENERATORS.find(generator)[0], "execution_arguments", frozenset())
-    return {name: value for name, value in arguments.items() if name not in execution}
+    parts = set(named(generator, arguments)[1:])
+    return {
+        name: identifying(name, value) if name in parts and isinstance(value, Mapping) else value
+        for name, value in arguments.items()
+        if name not in execution
+    }
+
+
+def named(generator: str, arguments: Mapping[str, Any]) -> list[str]:
+    """Return the names of a generator and, if it is a mix, of its parts."""
+    parts = [name for name in arguments if name not in ("language", "proportion")] if generator == "mix" else []
+    found = [generator]
+    for part in parts:
+        own = arguments[part]
+        found += named(part, own) if isinstance(own, Mapping) else [part]
+    return found
 
 
 def with_language(generator: str, arguments: Mapping[str, Any], language: str | None) -> dict[str, Any]:

@@ -16,6 +16,9 @@ from epida_ray.core.steps import made_step
 
 Answer = Candidates | Rejected
 
+ATTEMPTS = 3
+"""How often a generator is asked for the candidates of a sample before a shortfall is accepted."""
+
 
 def propose(
     generator: Any,
@@ -26,7 +29,7 @@ def propose(
     round_: int,
     name: str,
     classes: Sequence[str] = (),
-    attempts: int = 3,
+    attempts: int = ATTEMPTS,
     time_limit: float | None = None,
 ) -> list[Answer]:
     """Return n distinct candidates of each sample, fewer if the generator has no more, or why there are none.
@@ -34,11 +37,13 @@ def propose(
     Candidates equal to the original or to each other, after folding white space, are dropped and requested again with
     the seeds of the next attempt; so are candidates that are not text. A generator that raises, hangs or returns
     something else costs only the samples concerned. Two errors are raised, because they concern every sample: a
-    TransientError, such as a server that is down, and a RequestError. `time_limit` is in seconds for a batch; a batch
-    that exceeds it gets as long again, sample by sample. Soft labels are shares of `classes`.
+    TransientError, such as a server that is down, and a RequestError. A generator may have fewer `attempts`.
+    `time_limit` is in seconds for a batch; a batch that exceeds it gets as long again, sample by sample. Soft labels
+    are shares of `classes`.
     """
     if n < 1 or not samples:
         return [Candidates([], []) for _ in samples]
+    attempts = min(attempts, getattr(generator, "attempts", attempts))
     known = frozenset(classes)
     trusted = getattr(generator, "distinct", False)
     answers: list[Answer | None] = [None] * len(samples)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from epida_ray.generate.corpus import checked_rows
 from epida_ray.generate.draws import Draw
 from epida_ray.generate.endpoint import Refused
 from epida_ray.generate.language_model import check_sampling, cleaned, local_writer, runs
-from epida_ray.generate.library import Collector, unusable
+from epida_ray.generate.library import Collector, one_by_one, unusable
 
 ATTRIBUTES = {"length": ("short", "about as long as the examples", "a little longer than the examples"),
               "tone": ("plain", "informal", "formal")}  # fmt: skip
@@ -26,7 +27,7 @@ NEAR = 0.8
 """Two texts that share so many of their words are near-duplicates."""
 REQUESTS = 3
 """Requests for one sample before a shortfall is accepted."""
-_BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,3}[.):])\s*")
+_BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,3}[.):])(?:\s+|$)")  # with white space behind it: not "10:30" or "-5"
 _FENCE = re.compile(r"^\s*```\w*[ \t]*\n?|\n?\s*```\s*$")
 _JSON = re.compile(r"\s*(?:\{|\[\s*\")")
 _SCHEMA = {
@@ -47,12 +48,14 @@ class Author:
 
     The prompt has the class, its description (`descriptions`, a mapping), the sample and other samples of the class
     (`examples` in all), one value of each of `attributes` (a mapping to lists), and what was written for the sample
-    already. With `hard`, the other samples are those that the classifier gets wrong, if there are any. `model`,
-    `temperature`, `top_p` and `endpoint` are as in `language-model`, and `cache`, `budget`, `rate` and `parallel` say
-    what an endpoint may cost. `structured` asks the endpoint for JSON by a schema.
+    already. With `hard`, the other samples are those that the classifier gets wrong, if there are any. With `checked`,
+    texts that the classifier takes for another class are dropped. `model`, `temperature`, `top_p` and `endpoint` are as
+    in `language-model`, and `cache`, `budget`, `rate` and `parallel` say what an endpoint may cost. `structured` asks
+    the endpoint for JSON by a schema.
     """
 
     needs_corpus = True
+    attempts = 1
     execution_arguments = EXECUTION_ARGUMENTS
     longest = 4_000
 
@@ -63,6 +66,7 @@ class Author:
         descriptions: Mapping[str, str] | None = None,
         attributes: Mapping[str, Sequence[str]] | None = None,
         hard: bool = False,
+        checked: bool = True,
         temperature: float = 0.9,
         top_p: float = 0.95,
         rows: int = 2_000,
@@ -84,10 +88,13 @@ class Author:
         self._examples, self._descriptions = examples, {str(k): str(v) for k, v in (descriptions or {}).items()}
         self._attributes = ATTRIBUTES if attributes is None else attributes
         self.corpus_rows = checked_rows(rows)
-        self.needs_classifier = bool(hard)
+        self._hard, self._checked = bool(hard), bool(checked)
+        self.needs_classifier = self._hard or self._checked
+        self._lock = Lock()  # an endpoint is asked by several threads, which share the classifier
         self._predict: Callable[[Sequence[str]], np.ndarray] | None = None
         self._labels: tuple[str, ...] = ()
         self._known: dict[str, list[str]] = {}
+        self._words: dict[str, list[set[str]]] = {}
         self._client = Client(endpoint, cache, budget, rate, parallel) if endpoint else None
         self._body = {"model": model, "temperature": temperature, "top_p": top_p}
         self._body |= {"response_format": _SCHEMA} if structured else {}
@@ -102,18 +109,19 @@ class Author:
         self._known = {}
         for label, text in zip(index["label"].to_pylist(), index["text"].to_pylist(), strict=True):
             self._known.setdefault(label, []).append(text)
+        self._words = {label: [_words(text) for text in texts] for label, texts in self._known.items()}
 
     def bind(self, predict_proba: Callable[[Sequence[str]], np.ndarray], labels: Sequence[str]) -> None:
         self._predict, self._labels = predict_proba, tuple(labels)
 
     def generate(self, samples: Sequence[Sample], n: int, seeds: Sequence[int]) -> list[Candidates | Rejected]:
-        shown = self._known if self._predict is None else self._misjudged()
+        shown = self._misjudged() if self._hard else self._known
         work = list(zip(samples, seeds, draws.streams(seeds, 64), strict=True))
 
         def one(item: tuple[Sample, int, Draw]) -> Candidates | Rejected:
             return self._one(*item, n, shown.get(item[0].label, []))
 
-        return self._client.map(one, work) if self._client else list(map(one, work))
+        return self._client.map(one, work) if self._client else one_by_one(one, work)
 
     def _misjudged(self) -> dict[str, list[str]]:
         """Return the samples that the classifier gets wrong, of a class without any all samples."""
@@ -129,9 +137,11 @@ class Author:
             return Rejected(problem)
         if not sample.label:
             return Rejected("author writes for a class, and the text has no label")
+        if self.needs_classifier and sample.label not in self._labels:
+            return Rejected(f"the label {sample.label!r} is not one of the labels of the classifier that checks texts")
         examples = self._drawn_examples(sample.text, others, draw)
         collector = Collector(sample, n)
-        seen = [_words(text) for text in examples]
+        seen = [_words(sample.text), *self._words.get(sample.label, ())]
         for number in range(REQUESTS):
             missing = n - len(collector.texts)
             prompt = self._prompt(sample, examples, collector.texts, missing if self._client else 1, draw)
@@ -142,10 +152,11 @@ class Author:
                 if not collector.texts:
                     return Rejected(f"the language model gave no answer: {str(error)[:200]}")
                 break
-            for text in answers:
+            for text, fits in zip(answers, self._fit(answers, sample.label), strict=True):
                 words = _words(text)
                 if (
-                    text.casefold() != sample.label.casefold()
+                    fits
+                    and text.casefold() != sample.label.casefold()
                     and not told & runs(text)
                     and all(_shared(words, other) < NEAR for other in seen)
                 ):
@@ -154,6 +165,15 @@ class Author:
             if collector.full:
                 break
         return collector.answer()
+
+    def _fit(self, texts: Sequence[str], label: str) -> list[bool]:
+        """Return which texts the classifier takes for the label; all of them unless it is asked to check."""
+        if not self._checked or not texts:
+            return [True] * len(texts)
+        assert self._predict is not None
+        with self._lock:
+            found: list[int] = np.asarray(self._predict(texts)).argmax(axis=1).tolist()
+        return [self._labels[i] == label for i in found]
 
     def _drawn_examples(self, text: str, others: Sequence[str], draw: Draw) -> list[str]:
         rest = [other for other in others if other != text]
@@ -164,10 +184,10 @@ class Author:
         described = self._descriptions.get(sample.label)
         lines = [f'These are texts of the class "{sample.label}"{f" ({described})" if described else ""}:', ""]
         lines += [f"- {' '.join(text.split())}" for text in examples]
-        wanted = [f"{name}: {values[draw() % len(values)]}" for name, values in self._attributes.items()]
+        wanted = ", ".join(f"{name}: {values[draw() % len(values)]}" for name, values in self._attributes.items())
         what = "one more text" if count == 1 else f"{count} more texts"
         lines += ["", f'Write {what} of the class "{sample.label}", about other things than these.']
-        lines += [f"{', '.join(wanted).capitalize()}."] if wanted else []
+        lines += [f"{wanted[0].upper()}{wanted[1:]}."] if wanted else []
         if sample.protected:
             kept = ", ".join(f'"{sample.text[a:b]}"' for a, b in sample.protected)
             lines.append(f"Each must have {kept} in it, unchanged.")

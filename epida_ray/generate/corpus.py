@@ -17,10 +17,17 @@ from epida_ray.core.sample import Sample
 
 CORPUS_ROWS = 20_000
 """How many samples are indexed by default."""
+READ = 1_000
+"""Characters of another sample that parts are taken from, so that the index of long texts stays small."""
 
 
 def needs_corpus(generator: Any) -> bool:
     return bool(getattr(generator, "needs_corpus", False))
+
+
+def beginning(text: str) -> str:
+    """Return the first READ characters of a text, without the word that ends behind them."""
+    return text if len(text) <= READ else text[: READ + 1].rpartition(" ")[0] or text[:READ]
 
 
 def to_bytes(index: pa.Table) -> pa.Buffer:

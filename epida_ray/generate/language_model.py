@@ -14,7 +14,7 @@ from epida_ray.core.errors import RequestError
 from epida_ray.core.sample import Candidates, Rejected, Sample
 from epida_ray.generate.answers import EXECUTION_ARGUMENTS, Client
 from epida_ray.generate.endpoint import Refused
-from epida_ray.generate.library import Collector, seeded, unusable
+from epida_ray.generate.library import Collector, one_by_one, seeded, unusable
 from epida_ray.generate.models import load, load_writer
 from epida_ray.generate.steering import Guide, Steered, make_guide
 
@@ -109,7 +109,7 @@ class LanguageModel:
         def one(item: tuple[Sample, int]) -> Candidates | Rejected:
             return self._one(item[0], n, item[1])
 
-        return self._client.map(one, work) if self._client is not None else list(map(one, work))
+        return self._client.map(one, work) if self._client is not None else one_by_one(one, work)
 
     def _one(self, sample: Sample, n: int, seed: int) -> Candidates | Rejected:
         if problem := unusable(sample.text, self.longest, encoded=True):
@@ -198,20 +198,21 @@ def local_writer(model: str, temperature: float, top_p: float) -> Write:
         if guide is not None:  # a decoder of its own begins with one token that is not part of the answer
             start = 1 if network.config.is_encoder_decoder else size
             options["logits_processor"] = LogitsProcessorList([Steered(tokenizer, guide, start)])
-        if network.config.is_encoder_decoder:
-            with seeded(seed), torch.inference_mode():
-                made = network.generate(asked, num_return_sequences=count, max_new_tokens=most, **options)
-            return tokenizer.batch_decode(made, skip_special_tokens=True)
         with seeded(seed), torch.inference_mode():
-            read = network(asked[:, :-1], use_cache=True).past_key_values if size > 1 else DynamicCache()
-            read.batch_repeat_interleave(count)  # the prompt is read once for all answers
-            made = network.generate(
-                asked.repeat(count, 1),
-                attention_mask=torch.ones_like(asked).repeat(count, 1),
-                past_key_values=read,
-                max_new_tokens=most,
-                **options,
-            )
+            if network.config.is_encoder_decoder:
+                options["forced_eos_token_id"] = None  # BART would end an answer that is cut off like a whole one
+                made = network.generate(asked, num_return_sequences=count, max_new_tokens=most, **options)
+                size = 1
+            else:
+                read = network(asked[:, :-1], use_cache=True).past_key_values if size > 1 else DynamicCache()
+                read.batch_repeat_interleave(count)  # the prompt is read once for all answers
+                made = network.generate(
+                    asked.repeat(count, 1),
+                    attention_mask=torch.ones_like(asked).repeat(count, 1),
+                    past_key_values=read,
+                    max_new_tokens=most,
+                    **options,
+                )
         answers = tokenizer.batch_decode(made[:, size:], skip_special_tokens=True)
         # keep the whole lines of an answer that was cut off
         return [

@@ -7,12 +7,16 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from epida_ray.core.sample import Candidates, Rejected, Sample, SoftLabel, fold_space
+from epida_ray.core.steps import made_step
 from epida_ray.generate.words import Span, split
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 ROUNDS = 3
 """How often a library is asked for one sample before its candidates are taken as they are."""
@@ -54,6 +58,15 @@ def remembered(function: Callable[..., Any], size: int) -> Callable[..., list[An
         return list(answer(*(tuple(a) if isinstance(a, list) else a for a in arguments), **options))
 
     return ask
+
+
+def one_by_one(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """Return the results of slow work on each item, and make a step before each, so that whoever waits hears of it."""
+    results = []
+    for item in items:
+        made_step()
+        results.append(work(item))
+    return results
 
 
 def keeps(candidate: str, sample: Sample) -> bool:

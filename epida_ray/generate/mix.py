@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from epida_ray.core.errors import RequestError
 from epida_ray.core.sample import Candidates, Rejected, Sample
+from epida_ray.generate.ask import ATTEMPTS
 from epida_ray.generate.corpus import from_bytes, needs_corpus, to_bytes
 from epida_ray.generate.library import Collector
 from epida_ray.generate.strength import set_strength
@@ -43,6 +44,9 @@ class Mix:
         self.corpus_rows = max((part.corpus_rows for part in self._with_corpus.values()), default=0)
         self.soft_labels = any(getattr(part, "soft_labels", False) for part in self._parts.values())
         self.needs_classifier = any(getattr(part, "needs_classifier", False) for part in self._parts.values())
+        self.attempts = min(getattr(part, "attempts", ATTEMPTS) for part in self._parts.values())
+        notices = {name: getattr(part, "notice", "") for name, part in self._parts.items()}
+        self.notice = "; ".join(f"{name}: {notice}" for name, notice in notices.items() if notice)
 
     def bind(self, predict_proba: Callable[[Sequence[str]], np.ndarray], labels: Sequence[str]) -> None:
         for part in self._parts.values():
@@ -69,8 +73,10 @@ class Mix:
         # Ask for the same number for every sample, the most that any could need: what a part makes may depend on it.
         total = sum(self._proportions.values())
         most = {name: math.ceil(n * proportion / total) for name, proportion in self._proportions.items()}
-        for _ in range(2):  # in the second pass, other parts make up for a shortfall
+        for again in (False, True):  # in the second pass, other parts make up for a shortfall
             for name, part in self._parts.items():
+                if again and getattr(part, "attempts", ATTEMPTS) == 1:
+                    continue
                 asked = [i for i, c in enumerate(collectors) if not c.full and shares[i][name]]
                 if not asked:
                     continue

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from epida_ray.core.errors import RequestError
-from epida_ray.core.quiet import quiet_transformers
+from epida_ray.core.quiet import check_head, quiet_transformers
 
 
 def load_writer(model: str) -> tuple[Any, Any]:
@@ -34,8 +34,11 @@ def load(model: str, auto_class: str, tokenizer: str = "", **options: Any) -> tu
     source = str(local) if offline else model
     try:
         with quiet_transformers():
-            network = getattr(transformers, auto_class).from_pretrained(
-                source, local_files_only=offline, **({"use_safetensors": True, "dtype": torch.float32} | options)
+            network, info = getattr(transformers, auto_class).from_pretrained(
+                source,
+                local_files_only=offline,
+                output_loading_info=True,
+                **({"use_safetensors": True, "dtype": torch.float32} | options),
             )
             gguf = {"gguf_file": options["gguf_file"]} if "gguf_file" in options else {}
             own: Any = transformers.AutoTokenizer
@@ -43,6 +46,8 @@ def load(model: str, auto_class: str, tokenizer: str = "", **options: Any) -> tu
     except Exception as error:  # files, packages, configurations and architectures fail without a common base
         reason = " ".join(str(error).split())[:300]
         raise RequestError(f"the model {model!r} cannot be loaded: {reason}") from error
+    if auto_class == "AutoModelForMaskedLM":
+        check_head(model, network, info["missing_keys"])
     network.eval()
     if torch.cuda.is_available():
         network = network.half().cuda()

@@ -9,13 +9,10 @@ import pyarrow as pa
 from epida_ray.core.errors import RequestError
 from epida_ray.core.sample import Candidates, Rejected, Sample, SoftLabel
 from epida_ray.generate import draws
-from epida_ray.generate.corpus import CORPUS_ROWS, checked_rows
+from epida_ray.generate.corpus import CORPUS_ROWS, READ, checked_rows
 from epida_ray.generate.draws import Draw
 from epida_ray.generate.library import Collector, unusable
 from epida_ray.generate.words import Span, split, touching
-
-READ = 1_000
-"""Characters of another sample that spans are taken from, so that the index of long texts stays small."""
 
 _INDEX = pa.schema([("id", pa.string()), ("label", pa.string()), ("text", pa.string())])
 
@@ -50,8 +47,11 @@ class SpanMix:
         return pa.Table.from_pylist([dict(zip(_INDEX.names, row, strict=True)) for row in sorted(found)], _INDEX)
 
     def bind_corpus(self, index: pa.Table) -> None:
-        columns = (index[name].combine_chunks() for name in _INDEX.names)
-        self._ids, self._labels, self._texts = columns
+        if len(index):
+            index = index.combine_chunks()  # copies nothing if there is one chunk, unlike that of a column
+            self._ids, self._labels, self._texts = (index[name].chunk(0) for name in _INDEX.names)
+        else:
+            self._ids = self._labels = self._texts = pa.array([], pa.string())
 
     def generate(self, samples: Sequence[Sample], n: int, seeds: Sequence[int]) -> list[Candidates | Rejected]:
         streams = draws.streams(seeds, 8 * n)

@@ -12,7 +12,7 @@ from epida_ray.core.errors import RequestError
 from epida_ray.core.sample import Candidates, Rejected, Sample
 from epida_ray.generate import draws
 from epida_ray.generate.chunks import KINDS, Chunk, chunks, tagged
-from epida_ray.generate.corpus import CORPUS_ROWS, checked_rows
+from epida_ray.generate.corpus import CORPUS_ROWS, beginning, checked_rows
 from epida_ray.generate.draws import Draw
 from epida_ray.generate.library import Collector, unusable
 
@@ -51,22 +51,24 @@ class Substructure:
             (sample.label if self._same else "", chunk.kind, chunk.length, _lowered(sample.text, chunk))
             for sample in samples
             if not unusable(sample.text, self.longest, encoded=True)
-            for chunk in chunks(tagged(sample.text))
+            for chunk in chunks(tagged(beginning(sample.text)))
             if chunk.length <= LONGEST
         }
         rows = [dict(zip(_INDEX.names, row, strict=True)) for row in sorted(found)]
         return pa.Table.from_pylist(rows, schema=_INDEX)
 
     def bind_corpus(self, index: pa.Table) -> None:
+        if not len(index):
+            self._groups, self._texts = {}, pa.array([], pa.string())
+            return
         index = index.combine_chunks()
-        labels = index["label"].to_pylist()
-        numbers = {label: i for i, label in enumerate(dict.fromkeys(labels))}
-        keys = np.array([numbers[label] for label in labels], np.int64)
+        encoded = index["label"].chunk(0).dictionary_encode()
+        keys, labels = encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
         kinds, lengths = index["kind"].to_numpy(), index["length"].to_numpy()
         changed = np.diff(keys) | np.diff(kinds) | np.diff(lengths)
         starts = np.concatenate(([0], np.flatnonzero(changed) + 1, [len(index)])).tolist()
-        self._groups = {(labels[a], int(kinds[a]), int(lengths[a])): (a, b) for a, b in pairwise(starts) if a < b}
-        self._texts = index["text"].chunk(0) if len(index) else pa.array([], pa.string())
+        self._groups = {(labels[keys[a]], int(kinds[a]), int(lengths[a])): (a, b) for a, b in pairwise(starts) if a < b}
+        self._texts = index["text"].chunk(0)
 
     def generate(self, samples: Sequence[Sample], n: int, seeds: Sequence[int]) -> list[Candidates | Rejected]:
         streams = draws.streams(seeds, 8 * n)
@@ -76,7 +78,9 @@ class Substructure:
         if problem := unusable(sample.text, self.longest, encoded=True):
             return Rejected(problem)
         label = sample.label if self._same else ""
-        found = [(chunk, ranges) for chunk in chunks(tagged(sample.text), sample.protected)
+        words = tagged(sample.text)
+        own = {_lowered(sample.text, chunk) for chunk in chunks(words)}
+        found = [(chunk, ranges) for chunk in chunks(words, sample.protected)
                  if (ranges := self._ranges(label, chunk))]  # fmt: skip
         if not found:
             return Rejected("no other sample has a constituent like one of this text")
@@ -88,7 +92,9 @@ class Substructure:
                 if place < b - a:
                     break
                 place -= b - a
-            collector.add(_replaced(sample.text, chunk, self._texts[a + place].as_py()), KINDS[chunk.kind])
+            if (new := self._texts[a + place].as_py()) in own:  # the sample itself is in the index
+                continue
+            collector.add(_replaced(sample.text, chunk, new), KINDS[chunk.kind])
             if collector.full:
                 break
         return collector.answer()

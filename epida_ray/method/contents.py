@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,17 @@ def contents(names: Iterable[str], arguments: Mapping[str, Any]) -> dict[str, st
     for name in names:
         head, colon, rest = name.partition(":")
         found[name] = (colon and (content_digest(rest) or source_digest(head))) or None
-    for value in arguments.values():
-        for text in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(text, str):
-                found[text] = content_digest(text)
+    found |= {text: content_digest(text) for text in _strings(arguments)}
     return {name: digest for name, digest in sorted(found.items()) if digest}
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Yield the strings in nested mappings and lists."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _strings(part)
 
 
 def versions_of(names: Iterable[str]) -> dict[str, str]:

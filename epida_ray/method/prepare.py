@@ -23,7 +23,7 @@ from epida_ray.core.progress import Reporter
 from epida_ray.data.plan import EMPTY, Columns, Plan, plan_inputs
 from epida_ray.data.reader import ShardReader
 from epida_ray.data.storage import Storage
-from epida_ray.generate import identifying
+from epida_ray.generate import identifying, named
 from epida_ray.method.checks import (
     check_classes,
     check_combinations,
@@ -136,7 +136,7 @@ def plan_request(
         identity["classifier"] = directory_digest(given)
     if (teacher := getattr(request, "teacher", None)) is not None:
         identity["teacher"] = directory_digest(saved_model("--teacher", teacher))
-    names = [request.generator, *([request.classifier] if given is None else [])]
+    names = [*named(request.generator, request.generator_args), *([request.classifier] if given is None else [])]
     others = {"vda": getattr(request, "vda", None)}
     identity["contents"] = contents(names, identity["generator_args"] | request.classifier_args | others)
     identity["versions"] = versions_of(names)

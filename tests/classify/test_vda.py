@@ -1,3 +1,5 @@
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -40,6 +42,15 @@ def classifier_of(folder: str, **arguments: object):
 
 def options(model: str, **more: object) -> TrainingOptions:
     return TrainingOptions(vda=model, seed=3, batch_size=4, learning_rate=3e-3, **more)
+
+
+def test_an_encoder_decoder_is_refused_before_the_first_step(marian_model: str) -> None:
+    classifier = classifier_of(marian_model)
+    for chosen in ({"vda": marian_model}, {"mixup": 0.2, "mixup_layer": "input"}):
+        with pytest.raises(RequestError, match="an encoder–decoder takes tokens only") as caught:
+            make_learner(classifier, 4, TrainingOptions(seed=3, **chosen), 1)
+        assert "\n" not in str(caught.value)
+    make_learner(classifier, len(TEXTS), TrainingOptions(seed=3, mixup=0.2), 2).train(EXAMPLES, 2)
 
 
 @pytest.mark.parametrize("multi_task", [False, True])
@@ -91,15 +102,20 @@ def test_inconsistency_is_the_symmetric_divergence() -> None:
 
 
 def test_what_does_not_fit_is_refused_on_one_line(masked_model: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    import transformers
+
     size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     short = tmp_path_factory.mktemp("short")
     tiny_model(short, "BertForMaskedLM", "BertConfig", size | {"max_position_embeddings": 16})
+    headless = str(shutil.copytree(masked_model, tmp_path_factory.mktemp("headless"), dirs_exist_ok=True))
+    transformers.BertModel.from_pretrained(masked_model).save_pretrained(headless)
     other = tiny.transformer("bert", tmp_path_factory.mktemp("other"), LABELS)
     for classifier, model, message in (
         (create("cnn", LABELS, vectors="hashed:20"), masked_model, "--vda works in the embeddings of a transformer"),
         (create("linear", LABELS), masked_model, "which linear is not"),
         (classifier_of(str(other)), masked_model, "has another vocabulary than the classifier"),
         (classifier_of(masked_model), str(short), "reads 16 tokens, but the classifier 64; add --classifier-arg"),
+        (classifier_of(masked_model), headless, "has no head of a masked language model"),
         (classifier_of(masked_model), "no/such/model", "no transformer 'no/such/model'"),
     ):
         with pytest.raises(RequestError, match=message) as caught:

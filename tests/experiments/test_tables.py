@@ -109,3 +109,21 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
     found = [paired_difference(rng.normal(size=5), rng.normal(size=5)) for _ in range(400)]
     missed = np.mean([not d.low <= 0 <= d.high for d in found])
     assert missed < 0.12  # the plain percentile interval misses about 0.17
+
+
+def test_rewrites_are_compared_with_random_ones_of_the_same_strength_and_care():
+    compared = dict(Results(EXPERIMENTS["map"], rows_of("map", quick=True)).comparisons())
+    own = dict(compared.pop("random rewrites of the same generator"))
+    assert list(compared) == ["none", "random EDA"]
+    assert own["EPiDA with EDA"] == own["multi-task"] == "random EDA"
+    assert own["EPiDA with careful EDA"] == "random careful EDA"
+    assert own["EPiDA with strong EDA"] == own["curriculum"] == "random strong EDA"
+    assert own["EPiDA with morph"] == "random morph"
+
+
+def test_the_paper_s_numbers_belong_to_methods_that_are_run():
+    for name, method in (("sst", "random substructure"), ("sota", "random guided language-model")):
+        experiment = EXPERIMENTS[name]
+        ran = {trial.method.name for trial in experiment.trials(Options(full=True))}
+        assert method in ran and method in {own for own, _ in experiment.paper}
+        assert method in markdown(Results(experiment, rows_of(name, full=True)), Options(full=True))

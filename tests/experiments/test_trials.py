@@ -128,6 +128,20 @@ def test_the_key_depends_on_all_that_the_numbers_depend_on(data, tmp_path):
     assert environment(replace(trial, classifier_args={"vectors": str(model)}), plain)["contents"][str(model)]
 
 
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_what_a_generator_costs_is_not_in_the_key(data, wrapped):
+    def key(**arguments):
+        arguments |= {"endpoint": "http://localhost/v1"}
+        if wrapped:
+            method = Method("a", generator="mix", generator_args={"eda": 1, "author": arguments})
+        else:
+            method = Method("a", generator="author", generator_args=arguments)
+        trial = Trial("toy", "1%", 0, method)
+        return trial_key(trial, "x", environment(trial, classifier_facts(trial, data.labels)))
+
+    assert key(cache="a", budget=1) == key(cache="b", budget=2, parallel=3) != key(temperature=1)
+
+
 SAYS_ONLY = {"experiments/cache.py", "experiments/compare_recipes.py", "method/checks.py", "method/contents.py"}
 """Modules that trials import and that cannot change their numbers."""
 OF_RUNS = {"method/evaluate.py", "method/prepare.py"}

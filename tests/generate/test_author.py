@@ -15,7 +15,7 @@ import pytest
 from epida_ray.core.errors import RequestError
 from epida_ray.core.sample import Candidates, Rejected, Sample
 from epida_ray.generate import GENERATORS, identifying, propose
-from epida_ray.generate.author import texts_of
+from epida_ray.generate.author import REQUESTS, texts_of
 from epida_ray.generate.corpus import bind_samples
 
 SAMPLES = [Sample("a", "I lost my card", "cards"), Sample("b", "My money did not arrive", "transfers")]
@@ -33,6 +33,10 @@ OTHERS = [
         ('{"texts": ["One text"]}', ["One text"]),
         ('```json\n["One text"]\n```', ["One text"]),
         ("1. One text\n2) Another\n- A third\n\n* A [fourth]", ["One text", "Another", "A third", "A [fourth]"]),
+        (
+            "10:30 works for me\n3.5 stars\n-5 degrees\n1.\n(12) Twelve",
+            ["10:30 works for me", "3.5 stars", "-5 degrees", "Twelve"],
+        ),
         ('"Quoted"', ["Quoted"]),
         ('["cut off', []),
         ('[\n  "cut off', []),
@@ -83,7 +87,7 @@ def server() -> Iterator[Server]:
 
 def author(server: Server, cache: Path, **arguments: Any) -> Any:
     generator = GENERATORS.create(
-        "author", endpoint=server.url, model="m", cache=str(cache), **{"parallel": 1} | arguments
+        "author", endpoint=server.url, model="m", cache=str(cache), **{"parallel": 1, "checked": False} | arguments
     )
     bind_samples(generator, OTHERS)
     return generator
@@ -93,12 +97,19 @@ def test_the_prompt_has_the_class_its_description_examples_attributes_and_what_w
     server: Server, tmp_path: Path
 ) -> None:
     generator = author(
-        server, tmp_path, examples=3, descriptions={"cards": "about bank cards"}, attributes={"tone": ["angry"]}
+        server, tmp_path, examples=3, descriptions={"cards": "about bank cards"}, attributes={"agency": ["NASA"]}
     )
     (answer,) = generator.generate(SAMPLES[:1], 6, [3])
     assert isinstance(answer, Candidates) and answer.operations == ["write"] * 6
     first, second = (body["messages"][0]["content"] for body in server.asked)
-    for part in ('"cards" (about bank cards)', "- I lost my card", "- When will", "- The machine", "angry", "6 more"):
+    for part in (
+        '"cards" (about bank cards)',
+        "- I lost my card",
+        "- When will",
+        "- The machine",
+        "\nAgency: NASA.",
+        "6 more",
+    ):
         assert part in first
     assert "The transfer is late" not in first and "Do not repeat" not in first
     assert "Do not repeat:\n- text number 1 aaaaa" in second and "2 more" in second
@@ -110,6 +121,13 @@ def test_near_duplicates_copies_and_labels_are_dropped(server: Server, tmp_path:
     server.reply = lambda i: "\n".join(lines)
     (answer,) = author(server, tmp_path).generate(SAMPLES[:1], 5, [3])
     assert answer == Candidates(["a b c d e f g h i"], ["write"])
+
+
+def test_near_duplicates_of_samples_that_the_prompt_does_not_show_are_dropped(server: Server, tmp_path: Path) -> None:
+    server.reply = lambda i: "The machine has kept my card\nThe transfer is late!\nmy card is new"
+    (answer,) = author(server, tmp_path, examples=1).generate(SAMPLES[:1], 5, [3])
+    assert "The machine" not in server.asked[0]["messages"][0]["content"]
+    assert answer == Candidates(["The transfer is late!", "my card is new"], ["write"] * 2)
 
 
 def test_hard_examples_are_those_that_the_classifier_gets_wrong(server: Server, tmp_path: Path) -> None:
@@ -124,6 +142,23 @@ def test_hard_examples_are_those_that_the_classifier_gets_wrong(server: Server, 
     generator.generate(SAMPLES[:1], 1, [3])
     assert "The machine kept" in server.asked[0]["messages"][0]["content"]
     assert "When will" not in server.asked[0]["messages"][0]["content"]
+
+
+def test_texts_that_the_classifier_takes_for_another_class_are_dropped(server: Server, tmp_path: Path) -> None:
+    server.reply = lambda i: f"my card number {i}\na late transfer number {i}"
+
+    def predict(texts: Any) -> np.ndarray:
+        return np.array([[0.9, 0.1] if "card" in text else [0.1, 0.9] for text in texts], np.float32)
+
+    generator = author(server, tmp_path, checked=True, parallel=2)
+    assert generator.needs_classifier and GENERATORS.create("author", endpoint=server.url).needs_classifier
+    generator.bind(predict, ("cards", "transfers"))
+    cards, transfers = propose(generator, SAMPLES, 2, run_seed=0, round_=0, name="author")
+    assert isinstance(cards, Candidates) and all("card" in text for text in cards.texts)
+    assert isinstance(transfers, Candidates) and all("transfer" in text for text in transfers.texts)
+    generator.bind(predict, ("transfers", "others"))
+    assert isinstance(generator.generate(SAMPLES[:1], 2, [1])[0], Rejected)
+    assert not author(server, tmp_path).needs_classifier
 
 
 def test_a_text_without_a_label_is_rejected(server: Server, tmp_path: Path) -> None:
@@ -148,6 +183,19 @@ def test_a_budget_ends_the_run_and_a_larger_one_continues_it(server: Server, tmp
     propose(author(server, tmp_path, budget=300), [*SAMPLES, OTHERS[0]], 4, run_seed=0, round_=0, name="author")
     assert len(server.asked) == 3
     assert identifying("author", {"budget": 1, "cache": "x", "endpoint": "e"}) == {"endpoint": "e"}
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_shortfall_costs_no_more_requests_than_are_promised(server: Server, tmp_path: Path, wrapped: bool) -> None:
+    server.reply = lambda i: "always the same text"
+    generator = author(server, tmp_path)
+    if wrapped:
+        own = {"endpoint": server.url, "model": "m", "cache": str(tmp_path), "checked": False}
+        generator = GENERATORS.create("mix", author=own, eda=1)
+        bind_samples(generator, OTHERS)
+    (answer,) = propose(generator, SAMPLES[:1], 4, run_seed=0, round_=0, name="author")
+    assert isinstance(answer, Candidates) and len(answer.texts) == (4 if wrapped else 1)
+    assert len(server.asked) == REQUESTS
 
 
 def test_structured_answers_are_requested_by_a_schema(server: Server, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -321,6 +322,15 @@ def test_a_wrong_request_is_refused_in_one_line(name: str, arguments: dict[str, 
     with pytest.raises(RequestError) as refusal:
         GENERATORS.create(name, **arguments)
     assert str(refusal.value) and "\n" not in str(refusal.value)
+
+
+def test_masked_lm_refuses_a_model_whose_head_would_be_random(masked_model: str, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    transformers.BertModel.from_pretrained(masked_model).save_pretrained(tmp_path)
+    transformers.AutoTokenizer.from_pretrained(masked_model).save_pretrained(tmp_path)
+    with pytest.raises(RequestError, match="has no head of a masked language model") as refusal:
+        GENERATORS.create("masked-lm", model=str(tmp_path))
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.skipif(not TRANSFORMERS_5, reason="needs transformers 5")

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from epida_ray.core.sample import Candidates, Rejected, Sample
-from epida_ray.generate import GENERATORS
-from epida_ray.generate.language_model import BEST_OF, cleaned
+from epida_ray.core.steps import listening
+from epida_ray.generate import GENERATORS, propose
+from epida_ray.generate.language_model import BEST_OF, cleaned, local_writer
 from epida_ray.generate.steering import TOKENS, Steered
 
 
@@ -56,6 +57,30 @@ def test_an_endpoint_is_asked_with_the_label_in_the_prompt() -> None:
     prompt = asked[0]["messages"][0]["content"]
     assert "I lost my card" in prompt and '"cards"' in prompt
     assert asked[0]["model"] == "some-model" and asked[0]["seed"] == 5
+
+
+@pytest.mark.parametrize("name", ["language-model", "author"])
+def test_each_text_of_a_local_model_is_heard_of_while_it_is_written(
+    name: str, causal_model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = GENERATORS.create(name, model=causal_model, **({"checked": False} if name == "author" else {}))
+    steps: list[str] = []
+    write = generator._write
+    monkeypatch.setattr(generator, "_write", lambda *asked: [steps.append("written"), write(*asked)][1])
+    samples = [Sample(str(i), f"the big dog was at home {i}", "cards") for i in range(3)]
+    with listening(lambda: steps.append("step"), every=0.0):
+        propose(generator, samples, 1, run_seed=0, round_=0, name=name, attempts=1)
+    begun = [i for i, step in enumerate(steps) if step == "written" and steps[i - 1] == "step"]
+    assert len(begun) == len(samples), steps
+
+
+@pytest.mark.parametrize("model", ["causal_model", "marian_model"])
+def test_an_answer_that_is_cut_off_is_not_used(model: str, request: pytest.FixtureRequest) -> None:
+    """Among these answers of a random model, some end before the limit of 24 + 2 · 3 tokens."""
+    write = local_writer(request.getfixturevalue(model), 0.9, 1.0)
+    answers = write("dog", "dog", 40, 1)
+    assert len(answers) == 40 and all(len(answer.split()) < 30 for answer in answers)
+    assert 1 < sum(not answer for answer in answers) < 40
 
 
 def letters(texts: Sequence[str]) -> np.ndarray:

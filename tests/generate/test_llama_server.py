@@ -32,6 +32,8 @@ def llama(tmp_path: Path) -> Iterator[LlamaServer]:
 
 
 def ask(server: LlamaServer, cache: Path, name: str = "author", count: int = 2, **arguments: Any) -> Any:
+    if name == "author":
+        arguments |= {"checked": False}
     generator = GENERATORS.create(
         name, endpoint=server.url, model="smollm2", cache=str(cache), **{"parallel": 1} | arguments
     )

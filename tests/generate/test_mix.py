@@ -49,6 +49,13 @@ def test_parts_take_arguments() -> None:
     assert {operation for a in mix.generate(SAMPLES, 4, range(40)) for operation in a.operations} == {"eda/swap"}
 
 
+def test_the_notices_of_all_parts_are_given() -> None:
+    guided = {"endpoint": "http://localhost/v1", "guide": "classifier"}
+    assert GENERATORS.create("mix", eda=1, aeda=1).notice == ""
+    notice = GENERATORS.create("mix", eda=1, **{"language-model": guided}).notice
+    assert notice.startswith("language-model: an endpoint cannot be guided")
+
+
 def test_the_language_goes_to_all_parts() -> None:
     mix = GENERATORS.create("mix", language="ru", spelling=1, aeda=1)
     operations = [o for a in mix.generate([Sample("a", "привет мир")], 20, [1]) for o in a.operations]

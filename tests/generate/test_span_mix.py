@@ -2,8 +2,8 @@ import pytest
 
 from epida_ray.core.sample import Candidates, Rejected, Sample
 from epida_ray.generate import GENERATORS
-from epida_ray.generate.corpus import bind_samples, from_bytes, to_bytes
-from epida_ray.generate.span_mix import READ, word_spans
+from epida_ray.generate.corpus import READ, bind_samples, from_bytes, to_bytes
+from epida_ray.generate.span_mix import word_spans
 
 OTHERS = [
     Sample("a", "A red car, really.", "traffic"),

@@ -39,6 +39,16 @@ def test_a_phrase_comes_from_the_same_class_and_is_of_the_same_kind() -> None:
     assert isinstance(other, Rejected)
 
 
+def test_a_phrase_of_the_text_itself_does_not_come_twice() -> None:
+    generator = GENERATORS.create("substructure", slack=8)
+    bind_samples(generator, OTHERS)
+    (answer,) = generator.generate(OTHERS[:1], 9, [1])
+    assert answer == Rejected("no candidate differs from the text")
+    bind_samples(generator, [*OTHERS, Sample("c", "The big cat", "animals")])
+    (answer,) = generator.generate(OTHERS[:1], 9, [1])
+    assert isinstance(answer, Candidates) and all("big cat" in text for text in answer.texts)
+
+
 def test_any_class() -> None:
     generator = GENERATORS.create("substructure", label="any", slack=0)
     bind_samples(generator, OTHERS)
@@ -84,3 +94,21 @@ def test_a_mix_with_parts_of_other_samples() -> None:
 def test_noise_cannot_take_parts_of_other_samples() -> None:
     with pytest.raises(RequestError, match="other samples"):
         parse_noise("substructure")
+
+
+def test_the_index_of_long_texts_is_bounded() -> None:
+    generator = GENERATORS.create("substructure")
+    word = "The small dog waited in the old house number"
+    long = Sample("a", " . ".join(f"{word} {i}{'x' * (i % 7)}" for i in range(200)), "animals")
+    texts = generator.index([long])["text"].to_pylist()
+    assert texts and all(text in long.text[:1001].lower() for text in map(str.lower, texts))
+
+
+def test_a_mapped_index_is_not_copied(tmp_path) -> None:
+    for name in ("substructure", "span-mix"):
+        generator = GENERATORS.create(name)
+        samples = [Sample(str(i), f"{OTHERS[0].text} number {i}", "animals") for i in range(500)]
+        (tmp_path / name).write_bytes(to_bytes(generator.index(samples)))
+        before = pa.total_allocated_bytes()
+        generator.bind_corpus(from_file(tmp_path / name))
+        assert pa.total_allocated_bytes() - before < 2_000, name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,3 +85,27 @@ def test_answers_that_were_paid_for_since_do_not_make_it_another_run(tmp_path: P
     answers.mkdir()
     (answers / "one.json").write_text("{}")
     assert plan_request(request, ())[1] == before
+
+
+def test_the_parts_of_a_mix_count_like_a_generator_of_their_own(tmp_path: Path, code: Path) -> None:
+    (tmp_path / "in.csv").write_text("text,label\na,x\nb,y\n")
+    folder, policy = tmp_path / "model", tmp_path / "policy.yaml"
+    folder.mkdir()
+    (folder / "weights").write_text("1")
+    policy.write_text("operations: [{operation: swap}]\n")
+
+    def identity(**paid: object) -> dict[str, Any]:
+        part = {"endpoint": "http://localhost/v1", "proportion": 2} | paid
+        request = AugmentRequest(
+            input=str(tmp_path / "in.csv"), output=str(tmp_path / "run"), generator="mix",
+            generator_args={"author": part, "masked-lm": {"model": str(folder)}, f"policy:{policy}": 1,
+                            "mix": {"proportion": 1, "users_code:Shout": 1, "aeda": 1}},
+        )  # fmt: skip
+        return plan_request(request, ())[1]
+
+    before = identity(cache=str(tmp_path), budget=100)
+    assert before["generator_args"]["author"] == {"endpoint": "http://localhost/v1", "proportion": 2}
+    assert set(before["contents"]) == {str(folder), f"policy:{policy}", "users_code:Shout"}
+    assert identity(cache=str(tmp_path), budget=200, parallel=2) == before
+    (folder / "weights").write_text("2")
+    assert identity()["contents"][str(folder)] != before["contents"][str(folder)]
