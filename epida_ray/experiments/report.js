@@ -40,7 +40,7 @@ if (data.rounds && data.rounds.length) {
     const largest = [...series].sort((a, b) => last(b) - last(a)).slice(0, 6);
     return series.length ? lines(title, title === "Seconds" ? largest : series, { marked: data.best_round ?? null }) : null;
   });
-  section("Learning curve", "rounds", h("p", {}, `Round 0 learned from the originals alone. The model is that of the chosen round, the best on the dev rows, which are held out to choose it. A loss says how far predictions are from the labels; lower is better. Diversity (s_div) is how much rewrites surprise the classifier, quality (s_qua) how sure it is of their class, and the flip rate is the share of kept rewrites to which it gives another class than to the original. ${MACRO_F1}`),
+  section("Learning curve", "rounds", h("p", {}, `${data.rounds_note} A loss says how far predictions are from the labels; lower is better. Diversity (s_div) is how much rewrites surprise the classifier, quality (s_qua) how sure it is of their class, and the flip rate is the share of kept rewrites to which it gives another class than to the original. ${MACRO_F1}`),
     h("div", { class: "side" }, figures));
 }
 

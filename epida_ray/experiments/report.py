@@ -26,7 +26,7 @@ from epida_ray.experiments.hidden_states import draw_map
 from epida_ray.experiments.layout import PLOT, RESULTS, TABLE
 from epida_ray.experiments.report_compared import compared_data
 from epida_ray.experiments.report_rows import codes, read_rows, rounded, sample_ranges, spread
-from epida_ray.experiments.report_summary import input_name, summary
+from epida_ray.experiments.report_summary import input_name, rounds_note, summary
 from epida_ray.generate.word_marks import mark_words
 from epida_ray.runs import layout
 from epida_ray.runs.manifest import Manifest, read_manifest
@@ -84,6 +84,7 @@ def report_data(storage: Storage, trust_code: Sequence[str] = ()) -> dict[str, A
         "versions": manifest.versions,
         "stages": [] if is_experiment else [list(item) for item in manifest.seconds.items()],
         "rounds": rounds,
+        "rounds_note": rounds_note(manifest, rounds),
         "rejected": rejected,
     }
     kept = read_rows(storage, layout.AUGMENTED, MAX_ROWS, kept_only=True)
@@ -116,7 +117,7 @@ def _facts(manifest: Manifest, rejected: int) -> list[list[str]]:
         facts.append(["texts with fewer than m kept", f"{done.short:,}"])
         facts.append(["rejected", f"{rejected:,}"])
     if best := manifest.best:
-        facts.append([f"dev macro-F1 of the best round, {best.round}", f"{best.macro_f1:.3f}"])
+        facts.append([f"dev macro-F1 of the chosen round, {best.round}", f"{best.macro_f1:.3f}"])
     if test := manifest.test:
         facts.append([f"test macro-F1 ({test['rows']:,} rows)", f"{test['macro_f1']:.3f}"])
         facts.append(["test accuracy", f"{test['accuracy']:.3f}"])

@@ -410,7 +410,7 @@ def _report(run: Run, tracker: Tracker | None, final: bool = False) -> dict[str,
             tracker.update(
                 newest["round"],
                 f"round {newest['round']}: loss {newest['loss']:.3f}, dev macro-F1 {newest['dev_macro_f1']:.3f} "
-                f"(best {facts['best']['macro_f1']:.3f} in round {facts['best_round']})",
+                f"(chosen so far: {facts['best']['macro_f1']:.3f} in round {facts['best_round']})",
             )
     return facts
 

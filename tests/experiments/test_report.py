@@ -22,6 +22,7 @@ from epida_ray.experiments.results import Results, Row
 from epida_ray.experiments.trials import NONE
 from epida_ray.experiments.watch import REFRESH, watcher
 from epida_ray.generate.word_marks import mark_words
+from epida_ray.method.results import round_summary
 from epida_ray.runs.manifest import Done, Manifest, read_manifest
 
 HOSTILE = '<script>window.hacked = 1</script><img src=x onerror="window.hacked = 1"></script>{{DATA}}'
@@ -349,8 +350,10 @@ def trained(folder: Path, *, test: bool = True, dev: int = 40) -> Path:
         done=Done(rows=70, kept=200),
     ).write(storage)  # fmt: skip
     rounds = [
-        {"round": i, "loss": 1 / (i + 1), "dev_macro_f1": 0.6 + 0.03 * i, "seconds": {"train": i}} for i in range(4)
-    ]
+        {"round": i, "loss": 1 / (i + 1), "loss_augmented": 0.5 if i else 0.0, "dev_macro_f1": 0.6 + 0.03 * min(i, 2),
+         "seconds": {"train": i}}
+        for i in range(4)
+    ]  # fmt: skip
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in rounds))
     rows = [
         {"sample_id": f"p:{i}", "text": HOSTILE if not i else f"pool text {i}", "label": ("bug", "billing")[i % 2],
@@ -375,11 +378,36 @@ def test_the_verdict_says_what_was_done_what_came_out_and_what_is_next(tmp_path)
     )
     assert "weakest class is billing (F1 0.24, 20 test rows)" in next_
     _, outcome, next_ = report_data(Storage(str(trained(tmp_path / "b", test=False, dev=40_000))))["verdict"]
-    assert "Dev macro-F1 is 0.660 in round 2" in outcome and "more than chance explains" in outcome
+    assert (
+        "Dev macro-F1 is 0.660; round 2 was the best on dev, +0.060" in outcome
+        and "more than chance explains" in outcome
+    )
     assert "epida evaluate" in next_
     verdict = report_data(Storage(str(write_run(tmp_path / "c", 5))))["verdict"]
     assert verdict[1] == "15 rewrites were kept, 3.0 for each text; 1 rows were rejected."
     assert "rejected, below" in verdict[2]
+
+
+def test_a_chosen_round_is_called_the_best_only_where_it_is(tmp_path):
+    """With unlabelled texts a round is kept unless it is clearly worse; the report and the last line say the same."""
+    storage = Storage(str(trained(tmp_path)))
+    lines = [{"round": i, "loss": 1.0, "loss_unlabelled": 0.5 * (i > 0), "dev_macro_f1": f1} for i, f1 in
+             enumerate((0.7, 0.72, 0.66))]  # fmt: skip
+    storage.write("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines).encode())
+    data = report_data(storage)
+    assert "round 2 was chosen; it is not clearly worse than the best, -0.040 over round 0" in data["verdict"][1]
+    assert "the best on the dev rows" not in data["rounds_note"]
+    assert round_summary(lines, 2, 40).startswith("chosen round 2 of 2: dev macro-F1 0.6600; without unlabelled texts")
+    assert round_summary(lines, 1, 40).startswith("best round 1 of 2: ")
+
+
+def test_rounds_that_all_learned_from_the_originals_are_not_compared_with_round_0(tmp_path):
+    storage = Storage(str(trained(tmp_path)))
+    lines = [{"round": i, "loss_augmented": 0.0, "dev_macro_f1": f1} for i, f1 in enumerate((0.6, 0.63, 0.66))]
+    storage.write("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines).encode())
+    data = report_data(storage)
+    assert data["verdict"][1].endswith("round 2 was the best on dev.")
+    assert data["rounds_note"].startswith("Every round learned from the originals alone.")
 
 
 def test_a_training_run_in_a_browser(browser, tmp_path):
