@@ -16,6 +16,8 @@ from epida_ray.api import augment, augment_texts, python_names, reporter, train
 from epida_ray.classify import load as load_classifier
 from epida_ray.classify.model import Model
 from epida_ray.core.errors import RequestError
+from epida_ray.data.storage import below
+from epida_ray.runs.run import digest
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -40,7 +42,8 @@ class EpidaClassifier(ClassifierMixin, BaseEstimator):
 
     - `unlabelled` may be a sequence of texts, as well as a path.
     - Without `address` it trains in this process, without Ray. With an address (local, auto or HOST:PORT) it trains on
-      that Ray; on a cluster, `output` must be a directory that all nodes see.
+      that Ray; on a cluster, `output` must be a directory that all nodes see. Each fit has a folder of its own in it,
+      named by its data and options, so that the same fit resumes.
     - `verbose` prints what is chosen and how training goes. Warnings are Python warnings.
 
     After `fit`: `classes_`; `model_`, an `epida_ray.Model`; `metrics_`, one dictionary per round; `best_round_`.
@@ -171,7 +174,8 @@ class EpidaClassifier(ClassifierMixin, BaseEstimator):
     ) -> tuple[Model, list[dict[str, Any]], int]:
         if self.address is not None:
             table = files.pop("input")
-            result = train(table, self.output or str(folder), progress=self.verbose, **files, **options)
+            output = str(folder) if self.output is None else _fit_folder(self.output, {"input": table} | files, options)
+            result = train(table, output, progress=self.verbose, **files, **options)
             return result.model(), result.metrics, result.metrics[-1]["best_round"]
         from epida_ray.method import local
         from epida_ray.method.requests import TrainRequest, make_request
@@ -295,11 +299,18 @@ class Augmenter(BaseEstimator):
             return augment_texts(*(rows[name].to_pylist() for name in ("text", "label", "id")), **options)
         with tempfile.TemporaryDirectory(prefix="epida-") as folder:
             options |= {"id_column": "id", "address": self.address}
-            result = augment(rows, self.output or folder, progress=self.verbose, **options)
+            output = folder if self.output is None else _fit_folder(self.output, {"input": rows}, options)
+            result = augment(rows, output, progress=self.verbose, **options)
             return result.table()
 
     def __sklearn_tags__(self) -> Any:
         return _of_texts(super().__sklearn_tags__())
+
+
+def _fit_folder(output: str, tables: dict[str, pa.Table], options: dict[str, Any]) -> str:
+    """Return the directory of one fit, named by its data and options: cross-validation fits many with one `output`."""
+    said = [{name: table.to_pydict() for name, table in tables.items()}, options | {"address": None}]
+    return below(output, digest(json.loads(json.dumps(said, default=str)))[:16])
 
 
 def _of_texts(tags: Any) -> Any:
