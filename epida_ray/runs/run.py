@@ -131,6 +131,10 @@ class Run:
                 for name in self.storage.names(folder):
                     if not layout.is_shard_file(name):  # its shards go when this request has some
                         self.storage.remove(f"{folder}/{name}")
+            if self.storage.exists(layout.TRACKING):
+                self.storage.remove(layout.TRACKING)
+            if self.storage.exists(layout.TENSORBOARD):
+                self.storage.remove_folder(layout.TENSORBOARD)
             self.save()
             return
         found.problem = None

@@ -35,7 +35,7 @@ from epida_ray.method.results import TrainResult, round_summary
 from epida_ray.method.round_plan import learn_options, round_shard_rows
 from epida_ray.method.round_worker import PoolTask, Task
 from epida_ray.method.stages import STAGES, RoundOptions
-from epida_ray.method.track import Trackers
+from epida_ray.method.track import WriteReport, run_trackers
 from epida_ray.method.trainer import LearnOptions, training_threads
 from epida_ray.method.transport import RoundClock, WeightTransport, version_for
 from epida_ray.runs import checkpoint, layout, manifest
@@ -51,8 +51,10 @@ from epida_ray.stream.rounds import Candidates, Judged, Scorers
 from epida_ray.stream.weights import start_store
 
 
-def train(request: TrainRequest, reporter: Reporter | None = None) -> TrainResult:
-    """Run, or resume, what is requested."""
+def train(
+    request: TrainRequest, reporter: Reporter | None = None, write_report: WriteReport | None = None
+) -> TrainResult:
+    """Run, or resume, what is requested. Trackers receive what `write_report` writes."""
     reporter = reporter or Reporter(quiet=True)
     generator = RoundOptions.of(request, ()).make_generator() if request.augmenting else None
     if notice := getattr(generator, "notice", ""):
@@ -66,8 +68,7 @@ def train(request: TrainRequest, reporter: Reporter | None = None) -> TrainResul
         best = best_round(run.manifest.best.round, run.manifest.best.macro_f1)
         reporter.say(f"{request.output} is finished already: {best}")
         return _result(request, run)
-    with run, interruptible(run):
-        run.trackers = Trackers(request.track, run.storage, "train", run.manifest.request, reporter)
+    with run, interruptible(run), run_trackers(request, run, reporter, write_report) as run.trackers:
         prepare.check_files(plans["input"], request.max_rejected)
         if run.manifest.prepared is None:
             _prepare(request, plans, generator, run, reporter)
