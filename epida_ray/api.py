@@ -87,14 +87,15 @@ def load(directory: str | Path, *, trust_code: Sequence[str] = ()) -> Model:
     A model with code of your own is refused unless `trust_code` names that code.
     """
     from epida_ray.classify import load as load_classifier
-    from epida_ray.classify.model import Model
+    from epida_ray.classify.model import Model, saved_card
     from epida_ray.method.evaluate import no_model
 
     with python_names():
         where = Storage(str(directory))
         if not where.exists("config.json"):
             raise RequestError(no_model(str(directory), where))
-        return Model(load_classifier(where.local_copy(""), trust=trust_code))
+        path = where.local_copy("")
+        return Model(load_classifier(path, trust=trust_code), saved_card(path))
 
 
 def write_report(directory: str, trust_code: Sequence[str] = ()) -> str:

@@ -6,7 +6,7 @@ import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +14,11 @@ import pyarrow.parquet as pq
 
 from epida_ray.api import augment, augment_texts, python_names, reporter, train
 from epida_ray.classify import load as load_classifier
-from epida_ray.classify.model import Model
+from epida_ray.classify.model import Model, saved_card
 from epida_ray.core.errors import RequestError
 from epida_ray.data.storage import below
+from epida_ray.method.card import card
+from epida_ray.runs.manifest import Best, Manifest, versions
 from epida_ray.runs.run import digest
 
 try:
@@ -25,6 +27,10 @@ try:
     from sklearn.utils.validation import check_is_fitted
 except ImportError:
     raise ImportError("EpidaClassifier and Augmenter need scikit-learn: pip install 'epida-ray[sklearn]'") from None
+
+if TYPE_CHECKING:
+    from epida_ray.method.requests import TrainRequest
+    from epida_ray.method.trainer import Progress
 
 SAVED = "estimator.json"
 """What `EpidaClassifier.save` writes beside the model: the parameters and the classes with their types."""
@@ -184,9 +190,30 @@ class EpidaClassifier(ClassifierMixin, BaseEstimator):
             pq.write_table(table, folder / f"{name}.parquet")
         places = {name: str(folder / f"{name}.parquet") for name in files}
         request = make_request(TrainRequest, places | {"output": str(folder / "run")} | options)
-        classifier, progress, _ = local.train(request, reporter(self.verbose))
+        classifier, progress, request = local.train(request, reporter(self.verbose))
         assert progress.best_round is not None
-        return Model(classifier), progress.metrics, progress.best_round
+        return Model(classifier, self._card(classifier, progress, request)), progress.metrics, progress.best_round
+
+    def _card(self, classifier: Any, progress: Progress, request: TrainRequest) -> str:
+        """Return the card of a model that was trained in this process."""
+        assert progress.best is not None and progress.best_round is not None
+        pool = self.unlabelled if isinstance(self.unlabelled, str) else self.unlabelled and "texts in memory"
+        best = Best(
+            round=progress.best_round, macro_f1=progress.best.macro_f1, accuracy=progress.best.accuracy,
+            loss=progress.best.loss,
+        )  # fmt: skip
+        return card(
+            Manifest(
+                kind="train",
+                status="finished",
+                request=request.result_options(),
+                labels=list(classifier.labels),
+                execution={"unlabelled": pool, "teacher": self.teacher},
+                classifier=classifier.describe(),
+                best=best,
+                versions=versions(),
+            )
+        )
 
     def _set_model(self, model: Model, classes: np.ndarray, names: list[str]) -> None:
         if missing := sorted(set(names) - set(model.labels)):
@@ -221,7 +248,7 @@ class EpidaClassifier(ClassifierMixin, BaseEstimator):
     def load(cls, directory: str | Path, trust_code: Sequence[str] = ()) -> Self:
         """Return the classifier that `save` wrote, or that `epida train` did."""
         with python_names(WrongInput):
-            model = Model(load_classifier(directory, trust=trust_code))
+            model = Model(load_classifier(directory, trust=trust_code), saved_card(Path(directory)))
         path = Path(directory) / SAVED
         said = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         made = cls(**said.get("parameters", {}))

@@ -157,6 +157,17 @@ def test_labels_keep_their_type_also_when_saved(kind: Any, tmp_path: Path) -> No
     assert not hasattr(clone(again), "model_")
 
 
+def test_a_saved_model_has_its_card_wherever_it_came_from(tmp_path: Path) -> None:
+    made = linear(seed=7).fit(ROWS.texts, NAMES)
+    made.save(tmp_path / "a")
+    text = (tmp_path / "a" / "README.md").read_text()
+    for part in ("for 2 classes: `food`, `sport`", "- no rewrites", "- seed 7", "On dev, where round", "epida-ray"):
+        assert part in text, part
+    epida_ray.load(tmp_path / "a").save(tmp_path / "b")
+    epida_ray.EpidaClassifier.load(tmp_path / "a").save(tmp_path / "c")
+    assert [(tmp_path / name / "README.md").read_text() for name in "bc"] == [text, text]
+
+
 def test_wrong_input_is_a_value_error_in_the_words_of_python() -> None:
     with pytest.raises(ValueError, match="X must be a sequence of texts; of a table give the column"):
         linear().fit(pd.DataFrame({"text": ROWS.texts}), NAMES)

@@ -22,6 +22,9 @@ if (data.test && data.test.per_class) {
       ...["precision", "recall", "f1"].map((name) => ({ name, number: true, value: (row) => classes[row][1][name] })),
       { name: "rows", number: true, value: (row) => classes[row][1].support },
     ], classes.length),
+    t.noise ? h("table", { id: "noise" }, h("thead", {}, h("tr", {}, h("th", {}, "texts"), h("th", { class: "number" }, "macro-F1"), h("th", { class: "number" }, "accuracy"))),
+      h("tbody", {}, [["as they are", t], ...Object.entries(t.noise).map(([name, one]) => [`with noise ${name}`, one])].map(([name, one]) =>
+        h("tr", {}, h("td", {}, name), h("td", { class: "number" }, one.macro_f1.toFixed(3)), h("td", { class: "number" }, one.accuracy.toFixed(3)))))) : null,
     h("div", { class: "side" },
       t.confusion && t.confusion.length === data.labels.length ? h("figure", {}, h("h3", {}, "Confusion matrix"), confusion(data.labels, t.confusion)) : null,
       t.reliability && t.reliability.length ? h("figure", {}, h("h3", {}, "Reliability"), reliabilityDiagram(t.reliability), h("figcaption", {}, "Dots on the line: the model is right as often as it says. Larger dots have more rows.")) : null));

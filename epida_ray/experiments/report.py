@@ -121,6 +121,7 @@ def _facts(manifest: Manifest, rejected: int) -> list[list[str]]:
     if test := manifest.test:
         facts.append([f"test macro-F1 ({test['rows']:,} rows)", f"{test['macro_f1']:.3f}"])
         facts.append(["test accuracy", f"{test['accuracy']:.3f}"])
+        facts += [[f"test macro-F1 with noise {n}", f"{s['macro_f1']:.3f}"] for n, s in test.get("noise", {}).items()]
     facts.append(["input", input_name(manifest)])
     named = {name: getattr(manifest, name) for name in ("run_id", "classifier", "started", "finished")}
     facts += [[name, str(value)] for name, value in named.items() if value]

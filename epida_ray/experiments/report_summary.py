@@ -59,8 +59,10 @@ def _outcome(manifest: Manifest, rounds: list[dict[str, float]]) -> str:
         gain = _gain(manifest, found)
         chosen = "the best on dev" if found is None or found.best else "chosen; it is not clearly worse than the best"
         if test := manifest.test:
+            noisy = "".join(f"; {one['macro_f1']:.3f} with noise {n}" for n, one in test.get("noise", {}).items())
             return (
-                f"Test macro-F1 is {test['macro_f1']:.3f} (accuracy {test['accuracy']:.3f}, {test['rows']:,} rows); "
+                f"Test macro-F1 is {test['macro_f1']:.3f} (accuracy {test['accuracy']:.3f}, {test['rows']:,} rows"
+                f"{noisy}); "
                 f"round {best.round} was {chosen}{gain}."
             )
         return f"Dev macro-F1 is {best.macro_f1:.3f}; round {best.round} was {chosen}{gain}."

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 
 from epida_ray.classify import load as load_classifier
-from epida_ray.classify.model import Model
+from epida_ray.classify.model import Model, saved_card
 from epida_ray.data.storage import Storage, below
 from epida_ray.generate.word_marks import NEW, REMOVED, mark_words
 from epida_ray.runs import layout
@@ -90,7 +90,8 @@ class TrainResult:
         return below(self.output, layout.MODEL)
 
     def model(self) -> Model:
-        return Model(load_classifier(Storage(self.output).local_copy(layout.MODEL), trust=self.trust))
+        path = Storage(self.output).local_copy(layout.MODEL)
+        return Model(load_classifier(path, trust=self.trust), saved_card(path))
 
     @property
     def best_round(self) -> int:

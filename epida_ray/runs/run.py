@@ -11,6 +11,7 @@ from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Any, Self
 
+from epida_ray.classify.model import CARD
 from epida_ray.core.errors import RequestError, RunError, TooManyRejected
 from epida_ray.core.options import flag
 from epida_ray.data.plan import Plan, Shard
@@ -26,10 +27,6 @@ _BEFORE_A_RUN = {layout.INPUT, layout.OWNER}
 def digest(value: Any) -> str:
     """Return a digest of plain JSON data."""
     return blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).hexdigest()
-
-
-CARD = "README.md"
-"""The card of a saved model. It describes the model and is no part of it."""
 
 
 def directory_digest(path: Path) -> str:

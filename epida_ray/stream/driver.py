@@ -29,6 +29,7 @@ from epida_ray.method import prepare
 from epida_ray.method.card import write_card
 from epida_ray.method.corpus import corpus_samples, write_corpus
 from epida_ray.method.evaluate import evaluate_model
+from epida_ray.method.noise import noise_of
 from epida_ray.method.pool import class_prior, pool_plan, pool_shards
 from epida_ray.method.requests import TrainRequest
 from epida_ray.method.results import TrainResult, round_summary
@@ -438,8 +439,11 @@ def _finish(request: TrainRequest, run: Run, reporter: Reporter) -> None:
             request.encoding,
             request.trusted(),
             delimiter=request.delimiter,
+            noise=noise_of(request.robust, request.generator_args) if request.robust else (),
         )
         reporter.say(f"test: accuracy {test['accuracy']:.4f}, macro-F1 {test['macro_f1']:.4f} on {test['rows']:,} rows")
+        for spec, one in test.get("noise", {}).items():
+            reporter.say(f"with noise {spec}: accuracy {one['accuracy']:.4f}, macro-F1 {one['macro_f1']:.4f}")
     _drop_unused(run, found.facts["round"], request.rounds)
     write_card(run.storage, layout.MODEL, run.manifest.model_copy(update={"best": best, "test": test}))
     run.finish(model_digest=model_digest, best=best, test=test)

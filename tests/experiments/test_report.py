@@ -342,6 +342,7 @@ def trained(folder: Path, *, test: bool = True, dev: int = 40) -> Path:
         "reliability": [
             {"rows": 30, "confidence": 0.55, "accuracy": 0.5}, {"rows": 50, "confidence": 0.95, "accuracy": 0.8},
         ],
+        "noise": {"spelling:0.3": {"macro_f1": 0.411, "accuracy": 0.6}},
     }  # fmt: skip
     Manifest(
         kind="train", status="finished", request={"generator": "eda", "rounds": 3, "m": 3}, labels=["bug", "billing"],
@@ -372,7 +373,7 @@ def test_the_verdict_says_what_was_done_what_came_out_and_what_is_next(tmp_path)
         "A classifier for 2 classes was trained on 70 texts of tickets.csv, with eda rewrites, in 3 rounds."
     )
     assert (
-        "Test macro-F1 is 0.545" in outcome
+        "Test macro-F1 is 0.545 (accuracy 0.700, 80 rows; 0.411 with noise spelling:0.3)" in outcome
         and "+0.060 over round 0" in outcome
         and "40 dev rows cannot tell this from chance" in outcome
     )
@@ -418,6 +419,7 @@ def test_a_training_run_in_a_browser(browser, tmp_path):
     assert len(browser.find_elements("css selector", "#verdict p")) == 3
     assert [c.text for c in browser.find_elements("css selector", "#confusion tbody td")] == ["48", "12", "14", "6"]
     assert len(browser.find_elements("css selector", "#reliability circle")) == 2
+    assert cells(browser, "noise", 1) == ["0.545", "0.411"]
     assert cells(browser, "classes-table", 0) == ["bug", "billing"]
     assert browser.find_elements("css selector", "#rounds line.chosen")
     assert HOSTILE in cells(browser, "pool-table", 1) and cells(browser, "pool-table", 2)[1] == "billing 0.90, bug 0.10"
