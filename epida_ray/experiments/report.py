@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from epida_ray.core.errors import RequestError
 from epida_ray.data.storage import Storage
@@ -97,8 +98,12 @@ def report_data(storage: Storage, trust_code: Sequence[str] = ()) -> dict[str, A
         data["scatter"] = _scatter(source, judged) | {"normalized": request.get("normalize", True)}
         data["examples"] = _examples(source)
         data["map"] = draw_map(storage, source, axes if len(axes) == 2 else [], int(request.get("m", 3)), trust_code)
+    elif manifest.prepared is not None and storage.exists(f"{layout.MODEL}/config.json"):
+        data["map"] = draw_map(storage, _originals(storage), [], 0, trust_code)
     if (pool := _pool(storage, manifest.labels)) is not None:
         data["pool"] = pool
+    if manifest.kind == "label":
+        data |= _labelled(storage, manifest.labels)
     if is_experiment:
         data |= _experiment(storage)
     return data
@@ -143,19 +148,54 @@ def _pool(storage: Storage, labels: Sequence[str]) -> dict[str, Any] | None:
     table = read_rows(storage, layout.PSEUDO, MAX_POOL)
     if table is None:
         return None
-    soft = []
-    for row in table["soft_label"].to_pylist():
-        order = sorted(range(len(row)), key=lambda i: -row[i])[:3]
-        soft.append(", ".join(f"{labels[i]} {row[i]:.2f}" for i in order) if len(row) == len(labels) else "")
     names, numbers = codes(table["label"])
     return {
         "text": [str(t)[:LONGEST] for t in table["text"].to_pylist()],
         "label": [names[i] for i in numbers],
-        "soft": soft,
+        "soft": _soft(table, labels),
         "weight": rounded(table["weight"]),
         "round": table["round"].to_pylist(),
         "rewritten": [bool(v) for v in table["rewritten"].to_pylist()],
     }
+
+
+def _soft(table: pa.Table, labels: Sequence[str]) -> list[str]:
+    """Return the three likeliest classes of every text."""
+    soft = []
+    for row in table["soft_label"].to_pylist():
+        order = sorted(range(len(row)), key=lambda i: -row[i])[:3]
+        soft.append(", ".join(f"{labels[i]} {row[i]:.2f}" for i in order) if len(row) == len(labels) else "")
+    return soft
+
+
+def _labelled(storage: Storage, labels: Sequence[str]) -> dict[str, Any]:
+    """Return texts that `epida label` labelled, and those that it lists to be labelled by hand."""
+    data: dict[str, Any] = {}
+    if (table := read_rows(storage, layout.LABELLED, MAX_POOL)) is not None:
+        data["labelled"] = {
+            "id": table["sample_id"].to_pylist(),
+            "text": [str(t)[:LONGEST] for t in table["text"].to_pylist()],
+            "label": table["label"].to_pylist(),
+            "confidence": rounded(table["confidence"]),
+            "soft": _soft(table, labels),
+        }
+    if storage.exists(layout.REVIEW):
+        _, *rows = csv.reader(io.StringIO(storage.read(layout.REVIEW).decode(), newline=""))
+        data["review"] = [[i, text[:LONGEST], label, float(c), float(e)] for i, text, label, c, e in rows[:MAX_POOL]]
+    return data
+
+
+def _originals(storage: Storage) -> pa.Table:
+    """Return the rows that a run learned from, as the map takes them: none of them has a rewrite."""
+    table = pq.read_table(pa.BufferReader(storage.read(layout.prepared_file("train"))))
+    nothing = pa.array(np.zeros(len(table)))
+    more = {
+        "source_text": table["text"],
+        "kept": pa.array(np.zeros(len(table), bool)),
+        "s_div": nothing,
+        "s_qua": nothing,
+    }
+    return pa.table({name: table[name] for name in ("sample_id", "text", "label")} | more)
 
 
 def _columns(table: pa.Table) -> dict[str, Any]:

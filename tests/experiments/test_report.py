@@ -1,4 +1,5 @@
 import json
+import shutil
 import threading
 import urllib.error
 import urllib.request
@@ -22,6 +23,8 @@ from epida_ray.experiments.results import Results, Row
 from epida_ray.experiments.trials import NONE
 from epida_ray.experiments.watch import REFRESH, watcher
 from epida_ray.generate.word_marks import mark_words
+from epida_ray.method.prepare import Row as InputRow
+from epida_ray.method.prepare import write_prepared
 from epida_ray.method.results import round_summary
 from epida_ray.runs.manifest import Done, Manifest, read_manifest
 
@@ -409,6 +412,51 @@ def test_rounds_that_all_learned_from_the_originals_are_not_compared_with_round_
     data = report_data(storage)
     assert data["verdict"][1].endswith("round 2 was the best on dev.")
     assert data["rounds_note"].startswith("Every round learned from the originals alone.")
+
+
+def test_a_run_without_rewrites_has_a_map_of_its_originals(browser, tmp_path):
+    """The points are reached by keyboard too."""
+    from selenium.webdriver.common.keys import Keys
+
+    run = trained(tmp_path / "run")
+    shutil.rmtree(run / "augmented")
+    CNN(("bug", "billing"), vectors="hashed", channels=4).save(run / "model")
+    texts = [f"number {i} of the rows" for i in range(20)]
+    write_prepared(Storage(str(run)), "train", [InputRow(str(i), text, "bug") for i, text in enumerate(texts)])
+    found = report_data(Storage(str(run)))["map"]
+    assert found["text"] == texts and found["panels"] == [["kept", []]] and found["originals"] == list(range(20))
+    write_report(str(run))
+    browser.get((run / "report.html").as_uri())
+    canvas = browser.find_element("css selector", "#map-0")
+    browser.execute_script("arguments[0].focus()", canvas)
+    said = []
+    for key in (Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_LEFT, Keys.END):
+        canvas.send_keys(key)
+        said.append(browser.find_element("css selector", ".tip[aria-live=polite]").text)
+    order = sorted(range(20), key=lambda i: (found["x"][i], found["y"][i]))
+    assert said == [f"bug: {texts[order[i]]}" for i in (0, 1, 0, 19)]
+    canvas.send_keys(Keys.ESCAPE)
+    assert not browser.find_element("css selector", ".tip").is_displayed()
+    assert "triangles" not in browser.find_element("css selector", "#map").text
+    assert [e for e in browser.get_log("browser") if e["level"] == "SEVERE"] == []
+
+
+def test_a_labelled_corpus_in_a_browser(browser, tmp_path):
+    storage = Storage(str(tmp_path))
+    Manifest(kind="label", status="finished", request={}, labels=["bug", "billing"], done=Done(rows=9, kept=9)).write(
+        storage
+    )
+    rows = {"sample_id": ["p:0", "p:1"], "text": [HOSTILE, "it is dear"], "label": ["bug", "billing"],
+            "confidence": [0.9, 0.6], "soft_label": [[0.9, 0.1], [0.4, 0.6]]}  # fmt: skip
+    storage.write_table("labelled/a.parquet", pa.table(rows))
+    storage.write("review.csv", b'sample_id,text,label,confidence,entropy\np:1,"it is\ndear",billing,0.6000,0.6730\n')
+    write_report(str(tmp_path))
+    browser.get((tmp_path / "report.html").as_uri())
+    assert browser.execute_script("return document.body.dataset.ready") == "yes"
+    assert cells(browser, "labelled-table", 1) == [HOSTILE, "it is dear"]
+    assert cells(browser, "labelled-table", 3) == ["bug 0.90, billing 0.10", "billing 0.60, bug 0.40"]
+    assert cells(browser, "review-table", 1) == ["it is\ndear"] and cells(browser, "review-table", 4) == ["0.673"]
+    assert browser.execute_script("return window.hacked") is None
 
 
 def test_a_training_run_in_a_browser(browser, tmp_path):
