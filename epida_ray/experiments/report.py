@@ -12,7 +12,7 @@ import re
 import shlex
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from importlib.resources import files
 from typing import Any
@@ -66,8 +66,13 @@ def render(data: dict[str, Any]) -> str:
     return re.sub(r"\{\{(STYLE|SCRIPT|HASH|DATA)\}\}", lambda match: parts[match[1]], page)
 
 
-def report_data(storage: Storage, trust_code: Sequence[str] = ()) -> dict[str, Any]:
-    """Return all that the page shows, as plain JSON."""
+def report_data(
+    storage: Storage, trust_code: Sequence[str] = (), maps: dict[str, dict[str, Any]] | None = None
+) -> dict[str, Any]:
+    """Return all that the page shows, as plain JSON.
+
+    `maps` keeps the map between calls: a model's map is drawn once while its run goes on, and again when it has ended.
+    """
     if not storage.exists(layout.MANIFEST) and (compared := compared_data(storage)) is not None:
         return compared
     manifest = read_manifest(storage)
@@ -97,16 +102,31 @@ def report_data(storage: Storage, trust_code: Sequence[str] = ()) -> dict[str, A
         data["kept"] = _columns(kept) | {"total": max(manifest.done.kept, len(kept))}
         data["scatter"] = _scatter(source, judged) | {"normalized": request.get("normalize", True)}
         data["examples"] = _examples(source)
-        data["map"] = draw_map(storage, source, axes if len(axes) == 2 else [], int(request.get("m", 3)), trust_code)
+        shown = axes if len(axes) == 2 else []
+        data["map"] = _kept_map(
+            manifest, maps, lambda: draw_map(storage, source, shown, int(request.get("m", 3)), trust_code)
+        )
     elif manifest.prepared is not None and storage.exists(f"{layout.MODEL}/config.json"):
-        data["map"] = draw_map(storage, _originals(storage), [], 0, trust_code)
+        data["map"] = _kept_map(manifest, maps, lambda: draw_map(storage, _originals(storage), [], 0, trust_code))
     if (pool := _pool(storage, manifest.labels)) is not None:
         data["pool"] = pool
     if manifest.kind == "label":
         data |= _labelled(storage, manifest.labels)
     if is_experiment:
-        data |= _experiment(storage)
+        data |= _experiment(storage, manifest)
     return data
+
+
+def _kept_map(
+    manifest: Manifest, maps: dict[str, dict[str, Any]] | None, draw: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
+    key = f"{manifest.model_digest} {manifest.status}"
+    if maps is None or "missing" in maps.get(key, {"missing": ""}):
+        found = draw()
+        if maps is not None:
+            maps[key] = found
+        return found
+    return maps[key]
 
 
 def _facts(manifest: Manifest, rejected: int) -> list[list[str]]:
@@ -267,8 +287,10 @@ def _rejected(storage: Storage, manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _experiment(storage: Storage) -> dict[str, Any]:
-    """Return the trials of `epida reproduce` with their table and plot."""
+def _experiment(storage: Storage, manifest: Manifest) -> dict[str, Any]:
+    """Return the trials of `epida reproduce` with their table and plot: nothing while they are being run."""
+    if not storage.exists(RESULTS) and manifest.observed_status() != "finished":
+        return {}
     if not storage.exists(RESULTS):
         raise RequestError(f"{storage.location} has no {RESULTS}; let `epida reproduce` finish first")
     head, *body = csv.reader(io.StringIO(storage.read(RESULTS).decode()))

@@ -44,7 +44,8 @@ def _done(manifest: Manifest) -> str:
     if manifest.kind == "label":
         return f"{done.rows:,} texts of {input_name(manifest)} were labelled{by}.{ended}"
     title = manifest.experiment["title"] if manifest.experiment else "An experiment"
-    return f"{title}: {manifest.experiment['trials'] if manifest.experiment else 0:,} trials were run.{ended}"
+    were = "were run" if state == "finished" else "are to be run"
+    return f"{title}: {manifest.experiment['trials'] if manifest.experiment else 0:,} trials {were}.{ended}"
 
 
 def _outcome(manifest: Manifest, rounds: list[dict[str, float]]) -> str:
@@ -67,6 +68,8 @@ def _outcome(manifest: Manifest, rounds: list[dict[str, float]]) -> str:
             )
         return f"Dev macro-F1 is {best.macro_f1:.3f}; round {best.round} was {chosen}{gain}."
     if manifest.kind == "reproduce":
+        if manifest.status != "finished":
+            return "There is no result yet."
         return "The table below has the scores and their differences with confidence intervals."
     each = f", {done.kept / done.rows:.1f} for each text" if done.rows else ""
     rejected = f"; {done.rejected:,} rows were rejected" if done.rejected else "; no row was rejected"

@@ -26,7 +26,7 @@ from epida_ray.generate.word_marks import mark_words
 from epida_ray.method.prepare import Row as InputRow
 from epida_ray.method.prepare import write_prepared
 from epida_ray.method.results import round_summary
-from epida_ray.runs.manifest import Done, Manifest, read_manifest
+from epida_ray.runs.manifest import Done, Manifest, read_manifest, this_process
 
 HOSTILE = '<script>window.hacked = 1</script><img src=x onerror="window.hacked = 1"></script>{{DATA}}'
 
@@ -505,3 +505,34 @@ def test_watching_shows_the_newest_state_and_stops_when_the_run_ends(tmp_path):
         server.shutdown()
     with pytest.raises(RequestError, match="not a run directory"):
         watcher(str(tmp_path), 0)
+
+
+def test_watching_draws_the_map_of_a_model_once(tmp_path, monkeypatch):
+    run = write_run(tmp_path / "run", 5)
+    storage, drawn, maps = Storage(str(run)), [], {}
+    monkeypatch.setattr("epida_ray.experiments.report.draw_map", lambda *_: drawn.append(1) or {"x": len(drawn)})
+    manifest = read_manifest(storage)
+    for status in ("running", "running", "finished", "finished"):
+        manifest.model_copy(update={"status": status, "model_digest": "a"}).write(storage)
+        report_data(storage, (), maps)
+    manifest.model_copy(update={"model_digest": "b"}).write(storage)
+    assert report_data(storage, (), maps)["map"] == {"x": 3} and report_data(storage)["map"] == {"x": 4}
+
+
+def test_an_experiment_and_a_check_can_be_watched(tmp_path):
+    running = Manifest(
+        kind="reproduce", status="running", request={}, experiment={"title": "Adding", "trials": 4},
+        process=this_process(),
+    )  # fmt: skip
+    running.write(Storage(str(tmp_path / "combine")))
+    checked = {"train": 5, "test": 0, "classes": {"a": 5}, "findings": []}
+    Storage(str(tmp_path / "checked")).write("check.json", json.dumps(checked).encode())
+    for name, shown, refresh in (
+        ("combine", b"4 trials are to be run", str(REFRESH)),
+        ("checked", b"Nothing is", None),
+    ):
+        with watcher(str(tmp_path / name), 0) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/", timeout=60) as page:
+                assert page.headers["Refresh"] == refresh and shown in page.read()
+            server.shutdown()
