@@ -33,7 +33,7 @@ def augment(data: Any, output: str, *, progress: bool = False, **options: Any) -
 
     with python_names():
         request = make_request(AugmentRequest, {"input": _location(data, output, "input"), "output": output} | options)
-        return run(request, reporter(progress))
+        return run(request, reporter(progress), write_report)
 
 
 def augment_texts(
@@ -78,7 +78,7 @@ def train(
     given = {"input": data, "dev": dev, "eval": eval, "unlabelled": unlabelled}
     with python_names():
         places = {name: _location(value, output, name) for name, value in given.items() if value is not None}
-        return run(make_request(TrainRequest, places | {"output": output} | options), reporter(progress))
+        return run(make_request(TrainRequest, places | {"output": output} | options), reporter(progress), write_report)
 
 
 def load(directory: str | Path, *, trust_code: Sequence[str] = ()) -> Model:
@@ -87,7 +87,7 @@ def load(directory: str | Path, *, trust_code: Sequence[str] = ()) -> Model:
     A model with code of your own is refused unless `trust_code` names that code.
     """
     from epida_ray.classify import load as load_classifier
-    from epida_ray.classify.model import Model
+    from epida_ray.classify.model import Model, saved_card
     from epida_ray.classify.saving import has_model
     from epida_ray.method.evaluate import no_model
 
@@ -95,7 +95,15 @@ def load(directory: str | Path, *, trust_code: Sequence[str] = ()) -> Model:
         where = Storage(str(directory))
         if not has_model(where):
             raise RequestError(no_model(str(directory), where))
-        return Model(load_classifier(where.local_copy(""), trust=trust_code))
+        path = where.local_copy("")
+        return Model(load_classifier(path, trust=trust_code), saved_card(path))
+
+
+def write_report(directory: str, trust_code: Sequence[str] = ()) -> str:
+    """Do what `epida report` does; return the page's location. What draws the page is only imported here."""
+    from epida_ray.experiments.report import write_report as write
+
+    return write(directory, trust_code)
 
 
 class _PythonReporter(Reporter):

@@ -6,7 +6,7 @@ import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +14,12 @@ import pyarrow.parquet as pq
 
 from epida_ray.api import augment, augment_texts, python_names, reporter, train
 from epida_ray.classify import load as load_classifier
-from epida_ray.classify.model import Model
+from epida_ray.classify.model import Model, saved_card
 from epida_ray.core.errors import RequestError
+from epida_ray.data.storage import below
+from epida_ray.method.card import card
+from epida_ray.runs.manifest import Best, Manifest, versions
+from epida_ray.runs.run import digest
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -23,6 +27,10 @@ try:
     from sklearn.utils.validation import check_is_fitted
 except ImportError:
     raise ImportError("EpidaClassifier and Augmenter need scikit-learn: pip install 'epida-ray[sklearn]'") from None
+
+if TYPE_CHECKING:
+    from epida_ray.method.requests import TrainRequest
+    from epida_ray.method.trainer import Progress
 
 SAVED = "estimator.json"
 """What `EpidaClassifier.save` writes beside the model: the parameters and the classes with their types."""
@@ -40,7 +48,8 @@ class EpidaClassifier(ClassifierMixin, BaseEstimator):
 
     - `unlabelled` may be a sequence of texts, as well as a path.
     - Without `address` it trains in this process, without Ray. With an address (local, auto or HOST:PORT) it trains on
-      that Ray; on a cluster, `output` must be a directory that all nodes see.
+      that Ray; on a cluster, `output` must be a directory that all nodes see. Each fit has a folder of its own in it,
+      named by its data and options, so that the same fit resumes.
     - `verbose` prints what is chosen and how training goes. Warnings are Python warnings.
 
     After `fit`: `classes_`; `model_`, an `epida_ray.Model`; `metrics_`, one dictionary per round; `best_round_`.
@@ -171,7 +180,8 @@ class EpidaClassifier(ClassifierMixin, BaseEstimator):
     ) -> tuple[Model, list[dict[str, Any]], int]:
         if self.address is not None:
             table = files.pop("input")
-            result = train(table, self.output or str(folder), progress=self.verbose, **files, **options)
+            output = str(folder) if self.output is None else _fit_folder(self.output, {"input": table} | files, options)
+            result = train(table, output, progress=self.verbose, **files, **options)
             return result.model(), result.metrics, result.metrics[-1]["best_round"]
         from epida_ray.method import local
         from epida_ray.method.requests import TrainRequest, make_request
@@ -180,9 +190,30 @@ class EpidaClassifier(ClassifierMixin, BaseEstimator):
             pq.write_table(table, folder / f"{name}.parquet")
         places = {name: str(folder / f"{name}.parquet") for name in files}
         request = make_request(TrainRequest, places | {"output": str(folder / "run")} | options)
-        classifier, progress, _ = local.train(request, reporter(self.verbose))
+        classifier, progress, request = local.train(request, reporter(self.verbose))
         assert progress.best_round is not None
-        return Model(classifier), progress.metrics, progress.best_round
+        return Model(classifier, self._card(classifier, progress, request)), progress.metrics, progress.best_round
+
+    def _card(self, classifier: Any, progress: Progress, request: TrainRequest) -> str:
+        """Return the card of a model that was trained in this process."""
+        assert progress.best is not None and progress.best_round is not None
+        pool = self.unlabelled if isinstance(self.unlabelled, str) else self.unlabelled and "texts in memory"
+        best = Best(
+            round=progress.best_round, macro_f1=progress.best.macro_f1, accuracy=progress.best.accuracy,
+            loss=progress.best.loss,
+        )  # fmt: skip
+        return card(
+            Manifest(
+                kind="train",
+                status="finished",
+                request=request.result_options(),
+                labels=list(classifier.labels),
+                execution={"unlabelled": pool, "teacher": self.teacher},
+                classifier=classifier.describe(),
+                best=best,
+                versions=versions(),
+            )
+        )
 
     def _set_model(self, model: Model, classes: np.ndarray, names: list[str]) -> None:
         if missing := sorted(set(names) - set(model.labels)):
@@ -217,7 +248,7 @@ class EpidaClassifier(ClassifierMixin, BaseEstimator):
     def load(cls, directory: str | Path, trust_code: Sequence[str] = ()) -> Self:
         """Return the classifier that `save` wrote, or that `epida train` did."""
         with python_names(WrongInput):
-            model = Model(load_classifier(directory, trust=trust_code))
+            model = Model(load_classifier(directory, trust=trust_code), saved_card(Path(directory)))
         path = Path(directory) / SAVED
         said = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         made = cls(**said.get("parameters", {}))
@@ -295,11 +326,18 @@ class Augmenter(BaseEstimator):
             return augment_texts(*(rows[name].to_pylist() for name in ("text", "label", "id")), **options)
         with tempfile.TemporaryDirectory(prefix="epida-") as folder:
             options |= {"id_column": "id", "address": self.address}
-            result = augment(rows, self.output or folder, progress=self.verbose, **options)
+            output = folder if self.output is None else _fit_folder(self.output, {"input": rows}, options)
+            result = augment(rows, output, progress=self.verbose, **options)
             return result.table()
 
     def __sklearn_tags__(self) -> Any:
         return _of_texts(super().__sklearn_tags__())
+
+
+def _fit_folder(output: str, tables: dict[str, pa.Table], options: dict[str, Any]) -> str:
+    """Return the directory of one fit, named by its data and options: cross-validation fits many with one `output`."""
+    said = [{name: table.to_pydict() for name, table in tables.items()}, options | {"address": None}]
+    return below(output, digest(json.loads(json.dumps(said, default=str)))[:16])
 
 
 def _of_texts(tags: Any) -> Any:

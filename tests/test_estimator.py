@@ -113,6 +113,16 @@ def test_on_ray_when_an_address_is_given() -> None:
     np.testing.assert_array_equal(here.predict_proba(TEST.texts), there.predict_proba(TEST.texts))
 
 
+@pytest.mark.usefixtures("local_ray")
+@pytest.mark.filterwarnings("ignore:there are .* dev rows")
+def test_every_fit_has_its_own_folder_in_the_output(tmp_path: Path) -> None:
+    model = linear(address="auto", output=str(tmp_path / "fits"))
+    texts, y = np.array(ROWS.texts, object), np.array(NAMES)
+    for _ in range(2):  # the second time, both are there already
+        assert cross_val_score(model, texts, y, cv=2, error_score="raise").min() > 0.5
+        assert len(list((tmp_path / "fits").glob("*/model/config.json"))) == 2
+
+
 @pytest.mark.filterwarnings("ignore:there are .* dev rows", "error::sklearn.exceptions.FitFailedWarning")
 def test_in_pipelines_cross_validation_and_grid_search() -> None:
     texts, y = np.array(ROWS.texts, object), np.array(NAMES)
@@ -145,6 +155,17 @@ def test_labels_keep_their_type_also_when_saved(kind: Any, tmp_path: Path) -> No
     np.testing.assert_array_equal(again.predict_proba(TEST.texts), fitted.predict_proba(TEST.texts))
     assert not [file.name for file in tmp_path.iterdir() if file.suffix not in (".json", ".safetensors")]
     assert not hasattr(clone(again), "model_")
+
+
+def test_a_saved_model_has_its_card_wherever_it_came_from(tmp_path: Path) -> None:
+    made = linear(seed=7).fit(ROWS.texts, NAMES)
+    made.save(tmp_path / "a")
+    text = (tmp_path / "a" / "README.md").read_text()
+    for part in ("for 2 classes: `food`, `sport`", "- no rewrites", "- seed 7", "On dev, where round", "epida-ray"):
+        assert part in text, part
+    epida_ray.load(tmp_path / "a").save(tmp_path / "b")
+    epida_ray.EpidaClassifier.load(tmp_path / "a").save(tmp_path / "c")
+    assert [(tmp_path / name / "README.md").read_text() for name in "bc"] == [text, text]
 
 
 def test_wrong_input_is_a_value_error_in_the_words_of_python() -> None:
@@ -181,12 +202,14 @@ def test_an_augmenter_adds_what_augment_keeps() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("local_ray")
-def test_an_augmenter_on_ray() -> None:
+def test_an_augmenter_on_ray(tmp_path: Path) -> None:
     here = epida_ray.Augmenter(classifier="linear", m=1, with_originals=False)
-    there = clone(here).set_params(address="auto")
+    there = clone(here).set_params(address="auto", output=str(tmp_path))
     texts, labels = here.fit_resample(ROWS.texts, NAMES)
     found, names = there.fit_resample(ROWS.texts, NAMES)
     assert texts.tolist() == found.tolist() and labels.tolist() == names.tolist()
+    there.fit_resample(ROWS.texts[:60], NAMES[:60])
+    assert len(list(tmp_path.glob("*/augmented"))) == 2
 
 
 def test_importing_epida_ray_needs_neither_scikit_learn_nor_ray() -> None:

@@ -16,11 +16,12 @@ def command(request: AugmentRequest, quiet: QUIET = False) -> None:
     For each text of INPUT, the generator makes K·m candidates, the classifier scores them, and the best m are written
     to DIR/augmented. INPUT may be of any size. If the run is interrupted, the same command resumes it.
     """
+    from epida_ray.api import write_report
     from epida_ray.method.results import summary
     from epida_ray.stream.augment import augment
 
     reporter = Reporter(quiet)
-    result = augment(request, reporter)
+    result = augment(request, reporter, write_report)
     for line in summary(result.manifest):
         reporter.say(line)
     reporter.say(f"results: {result.augmented}")

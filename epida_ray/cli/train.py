@@ -17,8 +17,9 @@ def command(request: TrainRequest, quiet: QUIET = False) -> None:
     best m, and learns from them and the originals. With --unlabelled, it also learns from other texts.
     DIR/model is the model of the best round. If the run is interrupted, the same command resumes it.
     """
+    from epida_ray.api import write_report
     from epida_ray.stream.driver import train
 
     reporter = Reporter(quiet)
-    result = train(request, reporter)
+    result = train(request, reporter, write_report)
     reporter.say(f"model: {result.model_dir}")

@@ -21,6 +21,7 @@ def command(
 ) -> None:
     """Show the report of a run while it is running.
 
+    DIR is any that `epida report` takes, also while `epida reproduce` works on it.
     Serves the page on this machine only and updates it every few seconds until the run ends. Ctrl-C stops the page, not
     the run.
     """

@@ -58,7 +58,7 @@ class Reporter:
 def best_round(number: int, score: float) -> str:
     """Return the line that says how a training run ended."""
     before = "" if number else " (after pre-training: no rewrites were used)"
-    return f"best round {number}{before}: dev macro-F1 {score:.4f}"
+    return f"chosen round {number}{before}: dev macro-F1 {score:.4f}"
 
 
 class Pace:

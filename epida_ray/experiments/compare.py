@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -82,19 +83,22 @@ def compare(options: CompareOptions, reporter: Reporter | None = None) -> Compar
         if stored.identity == identity:
             reporter.say(f"{options.output} is finished already")
             return stored
-    trackers = Trackers(options.track, storage, "compare", asdict(options), reporter)
-    checked = _check(options, storage, reporter)
-    with connected(options.address, reporter):
-        work = Work(data, recipes, storage, reporter, options.time)
-        work.compare()
-        result = _result(options, identity, work, checked)
-        if result.recommended is not None:
-            recipe = next(r for r in recipes if r.name == result.recommended)
-            result.curve = work.curve(recipe)
-            if options.train_best or options.test is not None:
-                _train_best(options, recipe, result, reporter)
-    result.write(storage)
-    trackers.finish(result.figures(), (COMPARISON, *TABLES))
+    from epida_ray.experiments.report import write_report  # here, because it imports this module
+
+    report = partial(write_report, storage.location)
+    with Trackers(options.track, storage, "compare", asdict(options), reporter, report) as trackers:
+        checked = _check(options, storage, reporter)
+        with connected(options.address, reporter):
+            work = Work(data, recipes, storage, reporter, options.time)
+            work.compare()
+            result = _result(options, identity, work, checked)
+            if result.recommended is not None:
+                recipe = next(r for r in recipes if r.name == result.recommended)
+                result.curve = work.curve(recipe)
+                if options.train_best or options.test is not None:
+                    _train_best(options, recipe, result, reporter)
+        result.write(storage)
+        trackers.finish(result.figures(), (COMPARISON, *TABLES))
     return result
 
 

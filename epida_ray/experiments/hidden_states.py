@@ -16,6 +16,8 @@ from epida_ray.runs import layout
 
 ORIGINALS = 100
 """Originals in the map; their rewrites are added."""
+ALONE = 400
+"""Originals in the map of a run without rewrites."""
 FEWEST_TEXTS = 8
 SHOWN = 160
 """Characters of a text that the page shows."""
@@ -70,11 +72,12 @@ class _Points:
         self.originals: list[int] = []
         alone = [f"{axis.upper()} only" for axis in axes]
         self.panels: dict[str, list[int]] = {"kept": [], **{name: [] for name in alone}}
+        rewritten = bool(table["kept"].to_numpy().any())
         self.labels, label_numbers = codes(table["label"])
         texts, sources = ([str(t) for t in table[c].to_pylist()] for c in ("text", "source_text"))
         kept, *scores = (table[c].to_numpy() for c in ("kept", "s_div", "s_qua"))
         ranges = list(sample_ranges(table))
-        for sample in spread(len(ranges), ORIGINALS):
+        for sample in spread(len(ranges), ORIGINALS if rewritten else ALONE):
             start, end = ranges[sample]
             self.originals.append(self._add(sources[start], label_numbers[start]))
             picks = {"kept": np.flatnonzero(kept[start:end])}

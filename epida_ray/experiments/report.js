@@ -22,6 +22,9 @@ if (data.test && data.test.per_class) {
       ...["precision", "recall", "f1"].map((name) => ({ name, number: true, value: (row) => classes[row][1][name] })),
       { name: "rows", number: true, value: (row) => classes[row][1].support },
     ], classes.length),
+    t.noise ? h("table", { id: "noise" }, h("thead", {}, h("tr", {}, h("th", {}, "texts"), h("th", { class: "number" }, "macro-F1"), h("th", { class: "number" }, "accuracy"))),
+      h("tbody", {}, [["as they are", t], ...Object.entries(t.noise).map(([name, one]) => [`with noise ${name}`, one])].map(([name, one]) =>
+        h("tr", {}, h("td", {}, name), h("td", { class: "number" }, one.macro_f1.toFixed(3)), h("td", { class: "number" }, one.accuracy.toFixed(3)))))) : null,
     h("div", { class: "side" },
       t.confusion && t.confusion.length === data.labels.length ? h("figure", {}, h("h3", {}, "Confusion matrix"), confusion(data.labels, t.confusion)) : null,
       t.reliability && t.reliability.length ? h("figure", {}, h("h3", {}, "Reliability"), reliabilityDiagram(t.reliability), h("figcaption", {}, "Dots on the line: the model is right as often as it says. Larger dots have more rows.")) : null));
@@ -40,7 +43,7 @@ if (data.rounds && data.rounds.length) {
     const largest = [...series].sort((a, b) => last(b) - last(a)).slice(0, 6);
     return series.length ? lines(title, title === "Seconds" ? largest : series, { marked: data.best_round ?? null }) : null;
   });
-  section("Learning curve", "rounds", h("p", {}, `Round 0 learned from the originals alone. The model is that of the chosen round, the best on the dev rows, which are held out to choose it. A loss says how far predictions are from the labels; lower is better. Diversity (s_div) is how much rewrites surprise the classifier, quality (s_qua) how sure it is of their class, and the flip rate is the share of kept rewrites to which it gives another class than to the original. ${MACRO_F1}`),
+  section("Learning curve", "rounds", h("p", {}, `${data.rounds_note} A loss says how far predictions are from the labels; lower is better. Diversity (s_div) is how much rewrites surprise the classifier, quality (s_qua) how sure it is of their class, and the flip rate is the share of kept rewrites to which it gives another class than to the original. ${MACRO_F1}`),
     h("div", { class: "side" }, figures));
 }
 
@@ -61,12 +64,13 @@ if (data.map) {
   if (m.missing) section("Hidden states", "map", h("p", {}, m.missing));
   else {
     const at = (i, shape) => ({ x: m.x[i], y: m.y[i], text: `${m.labels[m.class[i]]}: ${m.text[i]}`, color: COLORS[m.class[i] % COLORS.length], shape, size: shape ? 3 : 3.6, alpha: shape ? 0.55 : 0.95 });
+    const rewritten = m.panels.some(([, rows]) => rows.length);
     section("Hidden states", "map",
-      h("p", {}, `How the classifier sees originals (dots) and rewrites (triangles): a t-SNE map of its hidden states, where near texts are alike to it and nothing else is meaningful. Colours are classes.${m.panels.length > 1 ? " The first map has the rewrites that were kept; the others have those that the diversity score or the quality score alone would keep." : ""}`),
+      h("p", {}, `How the classifier sees originals (dots)${rewritten ? " and rewrites (triangles)" : ""}: a t-SNE map of its hidden states, where near texts are alike to it and nothing else is meaningful. Colours are classes.${m.panels.length > 1 ? " The first map has the rewrites that were kept; the others have those that the diversity score or the quality score alone would keep." : ""}`),
       legend(...m.labels.map((name, i) => [name, COLORS[i % COLORS.length]])),
       h("div", { class: "side" }, m.panels.map(([name, rows], n) =>
         h("figure", {}, plot(`map-${n}`, [...rows.map((i) => at(i, 1)), ...m.originals.map((i) => at(i, 0))], { width: m.panels.length > 1 ? 360 : 560, height: m.panels.length > 1 ? 330 : 460 }),
-          h("figcaption", {}, `originals and ${name}`)))));
+          h("figcaption", {}, rewritten ? `originals and ${name}` : "originals")))));
   }
 }
 
@@ -122,6 +126,24 @@ if (data.pool && data.pool.text.length) {
       { name: "round", value: (row) => p.round[row], number: true, filter: true },
       { name: "rewritten", value: (row) => (p.rewritten[row] ? "yes" : "no"), filter: true },
     ], p.text.length, 25));
+}
+
+if (data.review && data.review.length) {
+  const r = data.review;
+  section("To label by hand", "review", h("p", {}, "Texts of which the model is least sure, and which differ from each other; review.csv has them. Entropy is large where several classes are likely."),
+    bigTable("review-table", ["id", "text", "class", "confidence", "entropy"].map((name, c) => ({ name, value: (row) => r[row][c], text: c === 1, number: c > 2, filter: c === 2 })), r.length, 25));
+}
+
+if (data.labelled && data.labelled.text.length) {
+  const l = data.labelled;
+  section("Labelled texts", "labelled", h("p", {}, `${number(l.text.length)} texts, evenly from all files, with the class that the model gave each and how likely it finds the likeliest classes.`),
+    bigTable("labelled-table", [
+      { name: "class", value: (row) => l.label[row], filter: true },
+      { name: "text", value: (row) => l.text[row], text: true },
+      { name: "confidence", value: (row) => l.confidence[row], number: true },
+      { name: "soft label", value: (row) => l.soft[row] },
+      { name: "id", value: (row) => l.id[row] },
+    ], l.text.length, 25));
 }
 
 if (data.rejected && (data.rejected.total || data.rejected.reasons.length)) {

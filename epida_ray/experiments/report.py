@@ -12,13 +12,14 @@ import re
 import shlex
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from epida_ray.core.errors import RequestError
 from epida_ray.data.storage import Storage
@@ -26,7 +27,7 @@ from epida_ray.experiments.hidden_states import draw_map
 from epida_ray.experiments.layout import PLOT, RESULTS, TABLE
 from epida_ray.experiments.report_compared import compared_data
 from epida_ray.experiments.report_rows import codes, read_rows, rounded, sample_ranges, spread
-from epida_ray.experiments.report_summary import input_name, summary
+from epida_ray.experiments.report_summary import input_name, rounds_note, summary
 from epida_ray.generate.word_marks import mark_words
 from epida_ray.runs import layout
 from epida_ray.runs.manifest import Manifest, read_manifest
@@ -65,8 +66,13 @@ def render(data: dict[str, Any]) -> str:
     return re.sub(r"\{\{(STYLE|SCRIPT|HASH|DATA)\}\}", lambda match: parts[match[1]], page)
 
 
-def report_data(storage: Storage, trust_code: Sequence[str] = ()) -> dict[str, Any]:
-    """Return all that the page shows, as plain JSON."""
+def report_data(
+    storage: Storage, trust_code: Sequence[str] = (), maps: dict[str, dict[str, Any]] | None = None
+) -> dict[str, Any]:
+    """Return all that the page shows, as plain JSON.
+
+    `maps` keeps the map between calls: a model's map is drawn once while its run goes on, and again when it has ended.
+    """
     if not storage.exists(layout.MANIFEST) and (compared := compared_data(storage)) is not None:
         return compared
     manifest = read_manifest(storage)
@@ -84,6 +90,7 @@ def report_data(storage: Storage, trust_code: Sequence[str] = ()) -> dict[str, A
         "versions": manifest.versions,
         "stages": [] if is_experiment else [list(item) for item in manifest.seconds.items()],
         "rounds": rounds,
+        "rounds_note": rounds_note(manifest, rounds),
         "rejected": rejected,
     }
     kept = read_rows(storage, layout.AUGMENTED, MAX_ROWS, kept_only=True)
@@ -95,12 +102,31 @@ def report_data(storage: Storage, trust_code: Sequence[str] = ()) -> dict[str, A
         data["kept"] = _columns(kept) | {"total": max(manifest.done.kept, len(kept))}
         data["scatter"] = _scatter(source, judged) | {"normalized": request.get("normalize", True)}
         data["examples"] = _examples(source)
-        data["map"] = draw_map(storage, source, axes if len(axes) == 2 else [], int(request.get("m", 3)), trust_code)
+        shown = axes if len(axes) == 2 else []
+        data["map"] = _kept_map(
+            manifest, maps, lambda: draw_map(storage, source, shown, int(request.get("m", 3)), trust_code)
+        )
+    elif manifest.prepared is not None and storage.exists(f"{layout.MODEL}/config.json"):
+        data["map"] = _kept_map(manifest, maps, lambda: draw_map(storage, _originals(storage), [], 0, trust_code))
     if (pool := _pool(storage, manifest.labels)) is not None:
         data["pool"] = pool
+    if manifest.kind == "label":
+        data |= _labelled(storage, manifest.labels)
     if is_experiment:
-        data |= _experiment(storage)
+        data |= _experiment(storage, manifest)
     return data
+
+
+def _kept_map(
+    manifest: Manifest, maps: dict[str, dict[str, Any]] | None, draw: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
+    key = f"{manifest.model_digest} {manifest.status}"
+    if maps is None or "missing" in maps.get(key, {"missing": ""}):
+        found = draw()
+        if maps is not None:
+            maps[key] = found
+        return found
+    return maps[key]
 
 
 def _facts(manifest: Manifest, rejected: int) -> list[list[str]]:
@@ -116,10 +142,11 @@ def _facts(manifest: Manifest, rejected: int) -> list[list[str]]:
         facts.append(["texts with fewer than m kept", f"{done.short:,}"])
         facts.append(["rejected", f"{rejected:,}"])
     if best := manifest.best:
-        facts.append([f"dev macro-F1 of the best round, {best.round}", f"{best.macro_f1:.3f}"])
+        facts.append([f"dev macro-F1 of the chosen round, {best.round}", f"{best.macro_f1:.3f}"])
     if test := manifest.test:
         facts.append([f"test macro-F1 ({test['rows']:,} rows)", f"{test['macro_f1']:.3f}"])
         facts.append(["test accuracy", f"{test['accuracy']:.3f}"])
+        facts += [[f"test macro-F1 with noise {n}", f"{s['macro_f1']:.3f}"] for n, s in test.get("noise", {}).items()]
     facts.append(["input", input_name(manifest)])
     named = {name: getattr(manifest, name) for name in ("run_id", "classifier", "started", "finished")}
     facts += [[name, str(value)] for name, value in named.items() if value]
@@ -141,19 +168,54 @@ def _pool(storage: Storage, labels: Sequence[str]) -> dict[str, Any] | None:
     table = read_rows(storage, layout.PSEUDO, MAX_POOL)
     if table is None:
         return None
-    soft = []
-    for row in table["soft_label"].to_pylist():
-        order = sorted(range(len(row)), key=lambda i: -row[i])[:3]
-        soft.append(", ".join(f"{labels[i]} {row[i]:.2f}" for i in order) if len(row) == len(labels) else "")
     names, numbers = codes(table["label"])
     return {
         "text": [str(t)[:LONGEST] for t in table["text"].to_pylist()],
         "label": [names[i] for i in numbers],
-        "soft": soft,
+        "soft": _soft(table, labels),
         "weight": rounded(table["weight"]),
         "round": table["round"].to_pylist(),
         "rewritten": [bool(v) for v in table["rewritten"].to_pylist()],
     }
+
+
+def _soft(table: pa.Table, labels: Sequence[str]) -> list[str]:
+    """Return the three likeliest classes of every text."""
+    soft = []
+    for row in table["soft_label"].to_pylist():
+        order = sorted(range(len(row)), key=lambda i: -row[i])[:3]
+        soft.append(", ".join(f"{labels[i]} {row[i]:.2f}" for i in order) if len(row) == len(labels) else "")
+    return soft
+
+
+def _labelled(storage: Storage, labels: Sequence[str]) -> dict[str, Any]:
+    """Return texts that `epida label` labelled, and those that it lists to be labelled by hand."""
+    data: dict[str, Any] = {}
+    if (table := read_rows(storage, layout.LABELLED, MAX_POOL)) is not None:
+        data["labelled"] = {
+            "id": table["sample_id"].to_pylist(),
+            "text": [str(t)[:LONGEST] for t in table["text"].to_pylist()],
+            "label": table["label"].to_pylist(),
+            "confidence": rounded(table["confidence"]),
+            "soft": _soft(table, labels),
+        }
+    if storage.exists(layout.REVIEW):
+        _, *rows = csv.reader(io.StringIO(storage.read(layout.REVIEW).decode(), newline=""))
+        data["review"] = [[i, text[:LONGEST], label, float(c), float(e)] for i, text, label, c, e in rows[:MAX_POOL]]
+    return data
+
+
+def _originals(storage: Storage) -> pa.Table:
+    """Return the rows that a run learned from, as the map takes them: none of them has a rewrite."""
+    table = pq.read_table(pa.BufferReader(storage.read(layout.prepared_file("train"))))
+    nothing = pa.array(np.zeros(len(table)))
+    more = {
+        "source_text": table["text"],
+        "kept": pa.array(np.zeros(len(table), bool)),
+        "s_div": nothing,
+        "s_qua": nothing,
+    }
+    return pa.table({name: table[name] for name in ("sample_id", "text", "label")} | more)
 
 
 def _columns(table: pa.Table) -> dict[str, Any]:
@@ -225,8 +287,10 @@ def _rejected(storage: Storage, manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _experiment(storage: Storage) -> dict[str, Any]:
-    """Return the trials of `epida reproduce` with their table and plot."""
+def _experiment(storage: Storage, manifest: Manifest) -> dict[str, Any]:
+    """Return the trials of `epida reproduce` with their table and plot: nothing while they are being run."""
+    if not storage.exists(RESULTS) and manifest.observed_status() != "finished":
+        return {}
     if not storage.exists(RESULTS):
         raise RequestError(f"{storage.location} has no {RESULTS}; let `epida reproduce` finish first")
     head, *body = csv.reader(io.StringIO(storage.read(RESULTS).decode()))

@@ -94,16 +94,17 @@ function bigTable(id, columns, count, size = 50) {
     h("div", { class: "scroll", tabindex: "0" }, h("table", {}, h("thead", {}, h("tr", {}, heads)), body)));
 }
 
-const tip = h("div", { class: "tip", hidden: "" });
-document.body.append(tip);
+const tip = h("div", { class: "tip", role: "status", "aria-live": "polite", hidden: "" });
+const ring = h("div", { class: "ring", hidden: "" });
+document.body.append(tip, ring);
 
-// Points on a canvas; shape 0 is a dot, 1 a triangle. The nearest point's text shows under the pointer.
+// Points on a canvas; shape 0 is a dot, 1 a triangle. The nearest point's text shows under the pointer; arrow keys go through the points from left to right.
 function plot(id, points, { width = 460, height = 380, x = null, y = null } = {}) {
   const ratio = window.devicePixelRatio || 1;
   const fit = Math.min(1, Math.max(280, document.documentElement.clientWidth - 40) / width);  // drawn small, not scaled down: letters stay legible
   width *= fit;
   height *= fit;
-  const canvas = h("canvas", { id, width: width * ratio, height: height * ratio, style: `width:${width}px`, role: "img", "aria-label": `${points.length} points` });
+  const canvas = h("canvas", { id, width: width * ratio, height: height * ratio, style: `width:${width}px`, role: "application", tabindex: "0", "aria-label": `${points.length} points; the arrow keys go from one to the next` });
   const context = canvas.getContext("2d");
   const pad = x ? 54 : 14;
   const range = (key, fixed) => fixed || points.reduce(([a, b], p) => [Math.min(a, p[key]), Math.max(b, p[key])], [Infinity, -Infinity]);
@@ -140,6 +141,29 @@ function plot(id, points, { width = 460, height = 380, x = null, y = null } = {}
     else context.arc(cx, cy, r, 0, 7);
     context.fill();
   }
+  const say = (text, left, top) => {
+    tip.hidden = false;
+    tip.textContent = text;
+    tip.style.left = `${Math.min(left + 12, innerWidth - 370)}px`;
+    tip.style.top = `${top + 12}px`;
+  };
+  const hush = () => { tip.hidden = ring.hidden = true; };
+  let sorted = null, at = -1;
+  canvas.addEventListener("keydown", (event) => {
+    const to = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: points.length - 1 }[event.key];
+    if (event.key === "Escape") hush();
+    if (to === undefined || !points.length) return;
+    event.preventDefault();
+    sorted ??= [...points].sort((a, b) => a.x - b.x || a.y - b.y);
+    at = Math.min(Math.max(to, 0), points.length - 1);
+    const p = sorted[at], box = canvas.getBoundingClientRect(), scale = box.width / width;
+    const left = box.left + px(p.x) * scale, top = box.top + py(p.y) * scale;
+    ring.hidden = false;
+    ring.style.left = `${left}px`;
+    ring.style.top = `${top}px`;
+    say(p.text, left, top);
+  });
+  canvas.addEventListener("blur", hush);
   canvas.addEventListener("mousemove", (event) => {
     const box = canvas.getBoundingClientRect(), scale = width / box.width;
     const mx = (event.clientX - box.left) * scale, my = (event.clientY - box.top) * scale;
@@ -148,10 +172,10 @@ function plot(id, points, { width = 460, height = 380, x = null, y = null } = {}
       const d = (px(p.x) - mx) ** 2 + (py(p.y) - my) ** 2;
       if (d < least) { least = d; best = p; }
     }
-    tip.hidden = !best;
-    if (best) { tip.textContent = best.text; tip.style.left = `${Math.min(event.clientX + 12, innerWidth - 370)}px`; tip.style.top = `${event.clientY + 12}px`; }
+    hush();
+    if (best) say(best.text, event.clientX, event.clientY);
   });
-  canvas.addEventListener("mouseleave", () => { tip.hidden = true; });
+  canvas.addEventListener("mouseleave", hush);
   canvas.dataset.points = points.length;
   return canvas;
 }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from epida_ray.method.results import Choice, choice
 from epida_ray.runs.manifest import Manifest
 
 FEW = 0.05
@@ -43,7 +44,8 @@ def _done(manifest: Manifest) -> str:
     if manifest.kind == "label":
         return f"{done.rows:,} texts of {input_name(manifest)} were labelled{by}.{ended}"
     title = manifest.experiment["title"] if manifest.experiment else "An experiment"
-    return f"{title}: {manifest.experiment['trials'] if manifest.experiment else 0:,} trials were run.{ended}"
+    were = "were run" if state == "finished" else "are to be run"
+    return f"{title}: {manifest.experiment['trials'] if manifest.experiment else 0:,} trials {were}.{ended}"
 
 
 def _outcome(manifest: Manifest, rounds: list[dict[str, float]]) -> str:
@@ -54,14 +56,20 @@ def _outcome(manifest: Manifest, rounds: list[dict[str, float]]) -> str:
         best = manifest.best
         if best is None:
             return "There is no result yet."
-        gain = _gain(manifest, rounds)
+        found = _choice(manifest, rounds)
+        gain = _gain(manifest, found)
+        chosen = "the best on dev" if found is None or found.best else "chosen; it is not clearly worse than the best"
         if test := manifest.test:
+            noisy = "".join(f"; {one['macro_f1']:.3f} with noise {n}" for n, one in test.get("noise", {}).items())
             return (
-                f"Test macro-F1 is {test['macro_f1']:.3f} (accuracy {test['accuracy']:.3f}, {test['rows']:,} rows); "
-                f"round {best.round} was the best on dev{gain}."
+                f"Test macro-F1 is {test['macro_f1']:.3f} (accuracy {test['accuracy']:.3f}, {test['rows']:,} rows"
+                f"{noisy}); "
+                f"round {best.round} was {chosen}{gain}."
             )
-        return f"Dev macro-F1 is {best.macro_f1:.3f} in round {best.round}, the best{gain}."
+        return f"Dev macro-F1 is {best.macro_f1:.3f}; round {best.round} was {chosen}{gain}."
     if manifest.kind == "reproduce":
+        if manifest.status != "finished":
+            return "There is no result yet."
         return "The table below has the scores and their differences with confidence intervals."
     each = f", {done.kept / done.rows:.1f} for each text" if done.rows else ""
     rejected = f"; {done.rejected:,} rows were rejected" if done.rejected else "; no row was rejected"
@@ -69,19 +77,36 @@ def _outcome(manifest: Manifest, rounds: list[dict[str, float]]) -> str:
     return f"{done.kept:,} {what}{each if manifest.kind == 'augment' else ''}{rejected}."
 
 
-def _gain(manifest: Manifest, rounds: list[dict[str, float]]) -> str:
-    """Return how far the best round is ahead of round 0, the pre-training, and whether that can be chance."""
-    first = next((row.get("dev_macro_f1") for row in rounds if row.get("round") == 0), None)
+def _choice(manifest: Manifest, rounds: Sequence[Mapping[str, float]]) -> Choice | None:
+    """Return what is known of the chosen round; None while there is none, or without all of the rounds' lines."""
     best, prepared = manifest.best, manifest.prepared
-    if first is None or best is None or prepared is None or not best.round:
+    if best is None or prepared is None or not {0, best.round} <= {row.get("round") for row in rounds}:
+        return None
+    return choice(rounds, best.round, prepared.dev)
+
+
+def _gain(manifest: Manifest, found: Choice | None) -> str:
+    """Return how far the chosen round is ahead of round 0, the pre-training, and whether that can be chance."""
+    if found is None or not found.used or manifest.best is None or not manifest.best.round:
         return ""
-    difference = best.macro_f1 - first
-    # the standard error of a share p of n rows is sqrt(p (1 - p) / n), and of a difference of two of them √2 times that
-    noise = 2 * math.sqrt(2 * first * (1 - first) / max(1, prepared.dev))
-    verdict = (
-        "more than chance explains" if difference > noise else f"{prepared.dev:,} dev rows cannot tell this from chance"
+    dev = manifest.prepared.dev if manifest.prepared else 0
+    verdict = f"{dev:,} dev rows cannot tell this from chance" if found.unsure else "more than chance explains"
+    return f", {found.gain:+.3f} over round 0, which learned from the originals alone ({verdict})"
+
+
+def rounds_note(manifest: Manifest, rounds: Sequence[Mapping[str, float]]) -> str:
+    """Say what the rounds learned from, and which of them the model is from."""
+    found = _choice(manifest, rounds)
+    if found is None:
+        return ""
+    who = "Round 0" if found.used else "Every round"
+    why = (
+        "the best on the dev rows, which are held out to choose it"
+        if found.best
+        else "which is not clearly worse than the best one on the dev rows: few dev rows cannot show what unlabelled "
+        "texts add, but they can show harm"
     )
-    return f", {difference:+.3f} over round 0, which learned from the originals alone ({verdict})"
+    return f"{who} learned from the originals alone. The model is that of the chosen round, {why}."
 
 
 def _next(manifest: Manifest, rounds: list[dict[str, float]]) -> str:

@@ -23,7 +23,7 @@ from epida_ray.experiments.tables import markdown
 from epida_ray.experiments.trials import Trial, oracle_weights, run_trial, split_trial
 from epida_ray.generate import GENERATORS
 from epida_ray.runs import layout
-from epida_ray.runs.manifest import Manifest, now, read_manifest, versions
+from epida_ray.runs.manifest import Manifest, now, read_manifest, this_process, versions
 from epida_ray.stream.cluster import connected
 from epida_ray.stream.tasks import run_tasks, share
 
@@ -57,27 +57,37 @@ def reproduce(
     for note in work.data_notes:
         reporter.say(note)
     reporter.say(f"{name}: {len(work.trials)} trials, {len(work.missing)} to run")
-    failures: dict[str, str] = {}
-    if work.missing:
-        with connected(address, reporter):
-            failures = _run(work, storage, reporter, stall_timeout)
     if before is not None and (changed := sorted(k for k in before | request if before.get(k) != request.get(k))):
         reporter.warn(
             f"this replaces the table in {below(storage.location, name)}, which has other options "
             f"({', '.join(changed)}); its trials are kept, so the same command restores it in a moment"
         )
-    named = _name_failures(work, failures)
-    _write(work, storage, options, failures, named)
+        for file in (RESULTS, TABLE, PLOT):
+            if storage.exists(f"{name}/{file}"):
+                storage.remove(f"{name}/{file}")
     manifest = Manifest(
-        kind="reproduce", status="finished", request=request, command=sys.argv, versions=versions(),
-        classifier=work.classifier.description, started=started[0], finished=now(),
-        seconds={"wall": round(time.monotonic() - started[1], 1)},
-        experiment={
-            "name": name, "title": work.experiment.title, "data": work.digests, "trials": len(work.trials),
-            "failures": named,
-        },
+        kind="reproduce", status="running", request=request, command=sys.argv, versions=versions(),
+        classifier=work.classifier.description, started=started[0], process=this_process(),
+        experiment={"name": name, "title": work.experiment.title, "data": work.digests, "trials": len(work.trials)},
     )  # fmt: skip
     manifest.write(storage, name)
+    failures: dict[str, str] = {}
+    try:
+        if work.missing:
+            with connected(address, reporter):
+                failures = _run(work, storage, reporter, stall_timeout)
+        named = _name_failures(work, failures)
+        _write(work, storage, options, failures, named)
+    except BaseException as error:
+        interrupted = any(isinstance(one, KeyboardInterrupt) for one in (error, error.__cause__))
+        ended = {"status": "interrupted"} if interrupted else {"status": "failed", "failure": str(error)}
+        manifest.model_copy(update=ended).write(storage, name)
+        raise
+    done = {
+        "status": "finished", "finished": now(), "seconds": {"wall": round(time.monotonic() - started[1], 1)},
+        "experiment": (manifest.experiment or {}) | {"failures": named},
+    }  # fmt: skip
+    manifest.model_copy(update=done).write(storage, name)
     return below(output, name)
 
 

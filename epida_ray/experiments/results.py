@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from epida_ray.experiments.catalogue import Experiment
-from epida_ray.experiments.options import Setting
+from epida_ray.experiments.options import Options, Setting
 from epida_ray.experiments.statistics import Difference, mean_and_error, paired_difference
 from epida_ray.experiments.trials import Trial
 
@@ -20,6 +20,8 @@ OF_RESULT = (
     "rows", "dev_rows", "macro_f1", "accuracy", "dev_macro_f1", "best_round", "kept", "flips", "mirror", "extreme",
     "ppl", "error", "distance", "kept_per_second", "seconds",
 )  # fmt: skip
+OF_PAPER = ("mirror", "extreme")
+"""Figures about the paper's scores, which are of no use to those who try their own data."""
 TITLES = {
     "macro_f1": "macro-F1",
     "dev_macro_f1": "dev macro-F1",
@@ -49,6 +51,17 @@ class Results:
         self._cells: dict[tuple[str, Setting], dict[int, dict[str, Any]]] = defaultdict(dict)
         for trial, result in rows:
             self._cells[trial.method.name, (trial.dataset, trial.size)][trial.seed] = result
+
+    @property
+    def own_settings(self) -> bool:
+        """Return whether a setting is one of the paper's, or of those that the experiment itself plans."""
+        planned = {setting for _, setting in self.experiment.paper} | set(self.experiment.plan(Options())[1])
+        return not planned.isdisjoint(self.settings)
+
+    @property
+    def figures(self) -> list[str]:
+        """Return the names of the figures of a trial that are of use here."""
+        return [name for name in OF_RESULT if self.own_settings or name not in OF_PAPER]
 
     def by_seed(self, method: str, setting: Setting, metric: str) -> dict[int, float]:
         return {s: r[metric] for s, r in self._cells[method, setting].items() if metric in r}
@@ -89,7 +102,7 @@ class Results:
     def csv(self) -> str:
         """Return one line per trial."""
         out = io.StringIO()
-        writer = csv.DictWriter(out, (*OF_TRIAL, *OF_RESULT), restval="", extrasaction="ignore", lineterminator="\n")
+        writer = csv.DictWriter(out, (*OF_TRIAL, *self.figures), restval="", extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
         for trial, result in self.rows:
             named = {c: getattr(trial, c) for c in OF_TRIAL if c != "method"}

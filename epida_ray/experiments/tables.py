@@ -8,7 +8,7 @@ import numpy as np
 
 from epida_ray.experiments.options import Options
 from epida_ray.experiments.paper import Numbers
-from epida_ray.experiments.results import Results, shown, title
+from epida_ray.experiments.results import OF_PAPER, Results, shown, title
 from epida_ray.experiments.statistics import COVERAGE
 
 PROTOCOLS = {
@@ -35,14 +35,17 @@ def markdown(
         "",
         *_means(results, experiment.metric, experiment.paper),
     ]
-    for metric in ("accuracy" if experiment.metric == "macro_f1" else "macro_f1", *experiment.extra):
+    extra = [name for name in experiment.extra if results.own_settings or name not in OF_PAPER]
+    for metric in ("accuracy" if experiment.metric == "macro_f1" else "macro_f1", *extra):
         lines += ["", *_means(results, metric, {})]
     for baseline, pairs in results.comparisons():
         if pairs:
             lines += ["", *_differences(results, baseline, pairs)]
     notes = [COVERAGE]
-    if experiment.paper and example.classifier != experiment.paper_of:
-        notes.append(f"The paper's numbers are for {experiment.paper_of}.")
+    if results.own_settings:
+        if experiment.paper and example.classifier != experiment.paper_of:
+            notes.append(f"The paper's numbers are for {experiment.paper_of}.")
+        notes += experiment.paper_notes
     notes += [*experiment.notes, *data_notes]
     notes += [f"{method} failed: {reason}" for method, reason in (failures or {}).items()]
     return "\n".join([*lines, "", "## Notes", "", *(f"- {note}" for note in notes)]) + "\n"

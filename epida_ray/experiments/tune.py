@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,31 +101,34 @@ def tune(options: TuneOptions, reporter: Reporter | None = None, quiet: bool = T
     storage.write(REQUEST, json.dumps(identity).encode())
     reference = baseline(space)
     reference.request()
-    trackers = Trackers(options.track, storage, "tune", asdict(options), reporter)
-    with connected(options.address, reporter):
-        place = Path(storage.root).absolute()
-        first = list(cross_validate(reference, inner, str(place)))[-1][METRIC]
-        reporter.say(f"without rewrites: macro-F1 {first:.3f}, {inner.folds} folds of {len(inner.rows):,} rows")
-        tried = search(
-            evaluate, (inner, str(place)), space, trials=options.trials, steps=inner.folds, output=place,
-            seed=options.seed, quiet=quiet,
+    from epida_ray.experiments.report import write_report  # here, because it imports this module
+
+    report = partial(write_report, storage.location)
+    with Trackers(options.track, storage, "tune", asdict(options), reporter, report) as trackers:
+        with connected(options.address, reporter):
+            place = Path(storage.root).absolute()
+            first = list(cross_validate(reference, inner, str(place)))[-1][METRIC]
+            reporter.say(f"without rewrites: macro-F1 {first:.3f}, {inner.folds} folds of {len(inner.rows):,} rows")
+            tried = search(
+                evaluate, (inner, str(place)), space, trials=options.trials, steps=inner.folds, output=place,
+                seed=options.seed, quiet=quiet,
+            )  # fmt: skip
+            whole = [one for one in tried if one.steps >= inner.folds] or tried
+            best = max(whole, key=lambda one: one.metrics[METRIC])
+            recipe = tuned(best.config)
+            reporter.say(f"measuring the best of {len(tried)} points on {len(outer):,} rows that the search never saw")
+            votes = _outer_votes({"baseline": reference, "tuned": recipe}, inner, outer)
+        apart = difference(votes["tuned"], votes["baseline"], outer.y, 1.0, options.seed)
+        result = Tuned(
+            trials=len(tried), rows=len(inner.rows), outer_rows=len(outer), baseline=first,
+            validated=best.metrics[METRIC], outer_baseline=score(votes["baseline"], outer.y),
+            outer=score(votes["tuned"], outer.y), difference=apart.mean, low=apart.low, high=apart.high,
+            options=recipe.options, summary=summary(best.metrics[METRIC] - first, apart),
+            input=options.input, command=sys.argv, versions=versions(),
         )  # fmt: skip
-        whole = [one for one in tried if one.steps >= inner.folds] or tried
-        best = max(whole, key=lambda one: one.metrics[METRIC])
-        recipe = tuned(best.config)
-        reporter.say(f"measuring the best of {len(tried)} points on {len(outer):,} rows that the search never saw")
-        votes = _outer_votes({"baseline": reference, "tuned": recipe}, inner, outer)
-    apart = difference(votes["tuned"], votes["baseline"], outer.y, 1.0, options.seed)
-    result = Tuned(
-        trials=len(tried), rows=len(inner.rows), outer_rows=len(outer), baseline=first,
-        validated=best.metrics[METRIC], outer_baseline=score(votes["baseline"], outer.y),
-        outer=score(votes["tuned"], outer.y), difference=apart.mean, low=apart.low, high=apart.high,
-        options=recipe.options, summary=summary(best.metrics[METRIC] - first, apart),
-        input=options.input, command=sys.argv, versions=versions(),
-    )  # fmt: skip
-    _write(storage, result, tried)
-    trackers.rounds({"round": number, "macro_f1": one.metrics[METRIC]} for number, one in enumerate(tried))
-    trackers.finish(numbers(asdict(result)), (FOUND, POLICY, BEST, TRIALS))
+        _write(storage, result, tried)
+        trackers.rounds({"round": number, "macro_f1": one.metrics[METRIC]} for number, one in enumerate(tried))
+        trackers.finish(numbers(asdict(result)), (FOUND, POLICY, BEST, TRIALS))
     return result
 
 

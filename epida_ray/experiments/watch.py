@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from epida_ray.core.errors import EpidaError, RequestError
 from epida_ray.data.storage import Storage
 from epida_ray.experiments.report import render, report_data
+from epida_ray.experiments.report_compared import compared_data
+from epida_ray.runs.layout import MANIFEST
 from epida_ray.runs.manifest import read_manifest
 
 REFRESH = 5
@@ -15,10 +18,18 @@ REFRESH = 5
 ENDED = ("finished", "failed", "interrupted", "stopped")
 
 
+def _has_ended(storage: Storage) -> bool:
+    """Return whether the page will not change; comparisons, searches and checks have only files of their end."""
+    if not storage.exists(MANIFEST) and compared_data(storage) is not None:
+        return True
+    return read_manifest(storage).observed_status() in ENDED
+
+
 def watcher(directory: str, port: int, trust_code: Sequence[str] = ()) -> ThreadingHTTPServer:
     """Return a server on 127.0.0.1 whose only page is the report; port 0 picks a free one."""
     storage = Storage(directory)
-    read_manifest(storage)
+    maps: dict[str, dict[str, Any]] = {}
+    _has_ended(storage)  # it is refused at once if there is nothing to show
 
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -33,8 +44,8 @@ def watcher(directory: str, port: int, trust_code: Sequence[str] = ()) -> Thread
 
         def _send_report(self) -> None:
             try:
-                body = render(report_data(storage, trust_code)).encode("utf-8", "replace")
-                status, ended = 200, read_manifest(storage).observed_status() in ENDED
+                body = render(report_data(storage, trust_code, maps)).encode("utf-8", "replace")
+                status, ended = 200, _has_ended(storage)
             except (EpidaError, OSError, ValueError) as error:  # a file that is being replaced; the next time is better
                 body, status, ended = f"{error}".encode("utf-8", "replace"), 503, False
             self.send_response(status)

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from typing import Any
 
 import numpy as np
 
+from epida_ray.classify.model import CARD
 from epida_ray.core.metrics import scores
 from epida_ray.data.storage import Storage
 from epida_ray.runs.manifest import Manifest
-from epida_ray.runs.run import CARD
 
 RESAMPLES = 1000
 MOST_LABELS = 100
 LICENCES = {
-    "GloVe": "GloVe 6B word vectors: Public Domain Dedication and License 1.0 (Stanford)",
-    "MiniLM": "all-MiniLM-L6-v2: Apache License 2.0 (sentence-transformers)",
+    "GloVe 6B word vectors": "GloVe 6B word vectors: Public Domain Dedication and License 1.0 (Stanford)",
+    "MiniLM-L6": "all-MiniLM-L6-v2: Apache License 2.0 (sentence-transformers)",
 }
-"""Of parts that come with epida-ray, by a word in the classifier's description."""
+"""Of parts that come with epida-ray, by their names in the classifier's description."""
 
 
 def interval(confusion: list[list[int]], metric: str) -> tuple[float, float]:
@@ -67,19 +68,24 @@ def card(manifest: Manifest) -> str:
         "",
         "## Made with",
         "",
-        "```sh",
-        shlex.join(manifest.command),
-        "```",
-        "",
+        *(["```sh", shlex.join(manifest.command), "```", ""] if manifest.command else []),
         ", ".join(f"{name} {version}" for name, version in manifest.versions.items()) + ".",
         "",
         "## Licences of its parts",
         "",
-        *(f"- {text}" for word, text in LICENCES.items() if word in described),
+        *(f"- {text}" for text in _parts(described)),
         "- the code that runs it: epida-ray, MIT",
         "- the texts it learned from: yours to state",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _parts(described: str) -> list[str]:
+    """Return the licences of what the classifier was built on, as far as they are known."""
+    names = dict.fromkeys(re.findall(r"(?:sentence encoder|transformer|over) (.+?) \(", described))
+    return [
+        LICENCES.get(name, f"{_code(name)}: see its own licence") for name in names if not name.startswith("hashed")
+    ]
 
 
 def _learned_from(manifest: Manifest) -> list[str]:
@@ -114,6 +120,11 @@ def _scores(manifest: Manifest) -> list[str]:
                 low, high = interval(confusion, metric)
                 within = f", 95% confidence interval {low:.3f} to {high:.3f}"
             lines.append(f"- {name} {test[metric]:.4f}{within}")
+        for spec, noisy in test.get("noise", {}).items():
+            lines.append(
+                f"- with noise {_code(spec)} (`--noise` of `epida evaluate`): macro-F1 {noisy['macro_f1']:.4f}, "
+                f"accuracy {noisy['accuracy']:.4f}"
+            )
         lines += ["", "| class | precision | recall | F1 | rows |", "|---|---|---|---|---|"]
         for label, one in list(test["per_class"].items())[:MOST_LABELS]:
             values = " | ".join(f"{one[name]:.3f}" for name in ("precision", "recall", "f1"))

@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from epida_ray.classify import checkpoint, load, onnx
+from epida_ray.classify.model import CARD
 from epida_ray.core.errors import RequestError, RunError
 from epida_ray.core.metrics import scores
 from epida_ray.data.plan import Columns, plan_inputs
 from epida_ray.data.storage import Storage
 from epida_ray.method.evaluate import no_model
 from epida_ray.method.prepare import Row, read_labelled
-from epida_ray.runs.run import CARD, directory_digest
+from epida_ray.runs.run import directory_digest
 
 TOLERANCE = 1e-5
 """The largest difference between a probability of the original and of the float32 graph."""

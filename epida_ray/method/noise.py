@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,15 @@ def parse_noise(spec: str, seed: int = 0, attacks: bool = False) -> Noise:
         return [t if isinstance(m, Rejected) or not m.texts else m.texts[0] for t, m in zip(texts, made, strict=True)]
 
     return rewrite
+
+
+def noise_of(generator: str, arguments: Mapping[str, Any]) -> list[str]:
+    """Return how `--noise` names what a generator does; nothing where a test cannot have it or no name says it."""
+    made = GENERATORS.create(generator, **arguments)
+    if set(arguments) - {"alpha"} or getattr(made, "needs_classifier", False) or needs_corpus(made):
+        return []
+    alpha = getattr(made, "alpha", None)
+    return [generator if alpha is None else f"{generator}:{alpha:g}"]
 
 
 def _seeds(seed: int, ids: Sequence[str]) -> list[int]:

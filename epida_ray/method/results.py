@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.dataset as pads
 
 from epida_ray.classify import load as load_classifier
-from epida_ray.classify.model import Model
+from epida_ray.classify.model import Model, saved_card
 from epida_ray.data.storage import Storage, below
 from epida_ray.generate.word_marks import NEW, REMOVED, mark_words
 from epida_ray.method.stages import STAGES
@@ -84,14 +84,15 @@ class TrainResult:
     test: dict[str, Any] | None
     trust: tuple[str, ...] = ()
     dev_rows: int = 1
-    """Rows that chose the best round."""
+    """Rows that chose the round."""
 
     @property
     def model_dir(self) -> str:
         return below(self.output, layout.MODEL)
 
     def model(self) -> Model:
-        return Model(load_classifier(Storage(self.output).local_copy(layout.MODEL), trust=self.trust))
+        path = Storage(self.output).local_copy(layout.MODEL)
+        return Model(load_classifier(path, trust=self.trust), saved_card(path))
 
     @property
     def best_round(self) -> int:
@@ -139,21 +140,42 @@ def summary(manifest: Manifest) -> list[str]:
     return lines
 
 
-def round_summary(metrics: Sequence[dict[str, Any]], best: int, dev_rows: int) -> str:
-    """Say which round was chosen, and whether it is better than round 0, which saw the labelled texts alone."""
+class Choice(NamedTuple):
+    """The chosen round beside the others."""
+
+    best: bool
+    """Whether no round has a larger dev score; with unlabelled texts, a round is kept unless it is clearly worse."""
+    used: str
+    """What rounds learned from beside the labelled texts; round 0 never does."""
+    gain: float
+    """How far its dev score is ahead of round 0."""
+    unsure: bool
+    """Whether so many dev rows cannot tell the two apart."""
+
+
+def choice(metrics: Sequence[Mapping[str, Any]], chosen: int, dev_rows: int) -> Choice:
     score = {line["round"]: line["dev_macro_f1"] for line in metrics}
-    said = f"best round {best} of {len(score) - 1}: dev macro-F1 {score[best]:.4f}"
     sources = {"loss_augmented": "rewrites", "loss_unlabelled": "unlabelled texts"}
     used = " and ".join(what for name, what in sources.items() if any(line.get(name) for line in metrics))
-    if not used:
-        return said
-    if best == 0:
-        return f"{said}, without {used}; no round with them scored above {max(v for r, v in score.items() if r):.4f}"
-    gain = score[best] - score[0]
+    f1 = score[chosen]
+    gain = f1 - score[0]
     # as in the choice of the round: two standard errors of the score
-    limit = 2 * math.sqrt(score[best] * (1 - score[best]) / dev_rows)
-    unsure = f"; {dev_rows:,} dev rows cannot tell these apart" if abs(gain) <= limit else ""
-    return f"{said}; without {used} (round 0) {score[0]:.4f}, a difference of {gain:+.4f}{unsure}"
+    limit = 2 * math.sqrt(f1 * (1 - f1) / max(1, dev_rows))
+    return Choice(f1 >= max(score.values()), used, gain, abs(gain) <= limit)
+
+
+def round_summary(metrics: Sequence[Mapping[str, Any]], chosen: int, dev_rows: int) -> str:
+    """Say which round was chosen, and whether it is better than round 0, which saw the labelled texts alone."""
+    score = {line["round"]: line["dev_macro_f1"] for line in metrics}
+    found = choice(metrics, chosen, dev_rows)
+    said = f"{'best' if found.best else 'chosen'} round {chosen} of {len(score) - 1}: dev macro-F1 {score[chosen]:.4f}"
+    if not found.used:
+        return said
+    if chosen == 0:
+        most = max(value for round_, value in score.items() if round_)
+        return f"{said}, without {found.used}; no round with them scored above {most:.4f}"
+    unsure = f"; {dev_rows:,} dev rows cannot tell these apart" if found.unsure else ""
+    return f"{said}; without {found.used} (round 0) {score[0]:.4f}, a difference of {found.gain:+.4f}{unsure}"
 
 
 def _marked(source: str, text: str) -> str:
@@ -172,8 +194,8 @@ def _html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f"<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _curve(values: Sequence[float], best: int, width: int = 360, height: int = 140) -> str:
-    """Return a line over the rounds, from 0 to 1, with a dot at the best one."""
+def _curve(values: Sequence[float], chosen: int, width: int = 360, height: int = 140) -> str:
+    """Return a line over the rounds, from 0 to 1, with a dot at the chosen one."""
     if len(values) < 2:
         return ""
     left, right, top, bottom = 30, width - 10, 10, height - 30
@@ -182,9 +204,11 @@ def _curve(values: Sequence[float], best: int, width: int = 360, height: int = 1
     points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
     marks = (
         f'<polyline points="{points}" fill="none" stroke="currentColor" stroke-width="2"/>'
-        f'<circle cx="{x[best]:.1f}" cy="{y[best]:.1f}" r="4" fill="currentColor"/>'
+        f'<circle cx="{x[chosen]:.1f}" cy="{y[chosen]:.1f}" r="4" fill="currentColor"/>'
     )
-    return _plot("dev macro-F1 by round; the dot is the best", marks, width, height, left, f"rounds 0 to {len(x) - 1}")
+    return _plot(
+        "dev macro-F1 by round; the dot is the chosen one", marks, width, height, left, f"rounds 0 to {len(x) - 1}"
+    )
 
 
 def _scatter(points: Sequence[tuple[float, float]], size: int = 240) -> str:

@@ -16,12 +16,13 @@ import pyarrow.fs as pafs
 from pydantic import BaseModel, ConfigDict, Field
 
 from epida_ray.classify import load
+from epida_ray.classify.model import CARD
 from epida_ray.classify.saving import has_model
 from epida_ray.core.errors import RequestError
 from epida_ray.core.options import option
 from epida_ray.data.storage import Storage
 from epida_ray.method.evaluate import no_model
-from epida_ray.runs.run import CARD, directory_digest
+from epida_ray.runs.run import directory_digest
 
 MOST_TEXTS = 1_000
 """Texts of one request."""

@@ -9,20 +9,23 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
-from epida_ray.core.errors import RequestError
+from epida_ray.core.errors import EpidaError, RequestError, TakenOver
 from epida_ray.core.progress import Reporter
 from epida_ray.data.storage import Storage
+from epida_ray.method.requests import AugmentRequest, TrainRequest
 from epida_ray.runs import layout
 from epida_ray.runs.manifest import Manifest
+from epida_ray.runs.run import Run
 
-IDS = "tracking.json"
-"""Which run of a tracker a run directory belongs to, so that resuming continues it."""
 PROJECT = "epida"
 """The experiment or project, unless the tracker's own variable names another."""
+WriteReport = Callable[[str, Sequence[str]], object]
+"""Writes the report of a run's directory; the second argument is what --trust-code names."""
 EXTRA = "pip install 'epida-ray[track]'"
 
 
@@ -34,6 +37,10 @@ class Tracker(Protocol):
 
     def finish(self, values: Mapping[str, float], folder: Path | None, files: Sequence[Path]) -> None:
         """Send the last figures, the folder of the model and other files, and close the run."""
+        ...
+
+    def fail(self, killed: bool) -> None:
+        """Close the run as one that failed, or that was interrupted."""
         ...
 
 
@@ -56,6 +63,8 @@ class MLflow:
             known = self._client.create_run(experiment, run_name=name).info.run_id
             params = [Param(key, str(value)[:500]) for key, value in parameters.items()]
             self._client.log_batch(known, params=params)
+        else:  # it ended as failed, and goes on
+            self._client.update_run(known, status="RUNNING")
         self.id = known
 
     def log(self, values: Mapping[str, float], step: int) -> None:
@@ -72,6 +81,9 @@ class MLflow:
         for file in files:
             self._client.log_artifact(self.id, str(file))
         self._client.set_terminated(self.id)
+
+    def fail(self, killed: bool) -> None:
+        self._client.set_terminated(self.id, "KILLED" if killed else "FAILED")
 
 
 class WandB:
@@ -99,6 +111,9 @@ class WandB:
         self._run.log_artifact(artifact)
         self._run.finish()
 
+    def fail(self, killed: bool) -> None:
+        self._run.finish(exit_code=1)
+
 
 class TensorBoard:
     id = layout.TENSORBOARD
@@ -121,18 +136,31 @@ class TensorBoard:
     def finish(self, values: Mapping[str, float], folder: Path | None, files: Sequence[Path]) -> None:
         self.log(values, 0)
 
+    def fail(self, killed: bool) -> None:
+        """Do nothing: its files do not say how a run ended."""
+
 
 TRACKERS: dict[str, type] = {"mlflow": MLflow, "wandb": WandB, "tensorboard": TensorBoard}
 
 
 class Trackers:
-    """The trackers of one command's output directory. `request` becomes the parameters."""
+    """The trackers of one command's output directory: open until `finish`, or until an error leaves the `with`.
+
+    `request` becomes the parameters. `report` writes the report of the directory, to be sent with the rest.
+    """
 
     def __init__(
-        self, names: Iterable[str], storage: Storage, command: str, request: Mapping[str, Any], reporter: Reporter
+        self,
+        names: Iterable[str],
+        storage: Storage,
+        command: str,
+        request: Mapping[str, Any],
+        reporter: Reporter,
+        report: Callable[[], object] | None = None,
     ) -> None:
+        self._report = report
         self._storage, self._reporter, self._open = storage, reporter, dict[str, Tracker]()
-        known = json.loads(storage.read(IDS)) if storage.exists(IDS) else {}
+        known = json.loads(storage.read(layout.TRACKING)) if storage.exists(layout.TRACKING) else {}
         name = f"{command} {storage.location}"
         parameters = {"command": command} | {
             key: value if isinstance(value, str | int | float) else json.dumps(value)
@@ -151,7 +179,21 @@ class Trackers:
             except Exception as error:
                 raise RequestError(f"--track {kind}: {' '.join(str(error).split())[:300]}") from error
         if self._open:
-            storage.write(IDS, json.dumps({kind: one.id for kind, one in self._open.items()}).encode())
+            storage.write(layout.TRACKING, json.dumps({kind: one.id for kind, one in self._open.items()}).encode())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is not None and not isinstance(
+            error, TakenOver
+        ):  # the run of one that is taken over goes on elsewhere
+            # Ctrl-C may have become an error that says how to resume
+            self.fail(any(isinstance(one, KeyboardInterrupt) for one in (error, error.__context__)))
+
+    def fail(self, killed: bool) -> None:
+        """End the runs as failed, or as interrupted; the same command continues them."""
+        self._each("fail", killed)
 
     def rounds(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Send the metrics of rounds."""
@@ -168,6 +210,11 @@ class Trackers:
         """Send the last figures, the model if there is one, and of these files and the report those that are there."""
         if not self._open:
             return
+        if self._report is not None:
+            try:
+                self._report()
+            except (EpidaError, OSError) as error:  # the work is done, and must not seem to have failed
+                self._reporter.warn(f"the trackers receive no report: {error}")
         model = self._storage.local_copy(layout.MODEL) if self._storage.exists(layout.MODEL) else None
         present = [n for n in (*names, layout.REPORT) if self._storage.exists(n)]
         files = [Path(self._storage.path(n)) for n in present] if self._storage.is_local else []
@@ -180,6 +227,15 @@ class Trackers:
             except Exception as error:  # a tracker that fails must not cost the run
                 del self._open[kind]
                 self._reporter.warn(f"{kind} receives nothing more of this run: {' '.join(str(error).split())[:300]}")
+
+
+def run_trackers(
+    request: AugmentRequest | TrainRequest, run: Run, reporter: Reporter, write_report: WriteReport | None
+) -> Trackers:
+    """Return the trackers of a run, whose parameters are all options, with the input's path in place of its digest."""
+    report = None if write_report is None else partial(write_report, run.storage.location, request.trusted())
+    options = run.manifest.request | run.manifest.execution
+    return Trackers(request.track, run.storage, run.manifest.kind, options, reporter, report)
 
 
 def numbers(values: Mapping[str, Any]) -> dict[str, float]:

@@ -21,6 +21,7 @@
 | rounds/ | driver of `train` | one file per round whose candidates are all judged |
 | checkpoint/ | train worker 0 | checkpoints, the newest attempt, why training failed |
 | metrics.jsonl, tensorboard/ | driver of `train` | one line, or one step, per round |
+| tracking.json | driver | which run of a tracker is this one (`method/track.py`) |
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ ATTEMPTS = f"{CHECKPOINTS}/attempts"
 FAILURE = f"{CHECKPOINTS}/failure.json"
 METRICS = "metrics.jsonl"
 TENSORBOARD = "tensorboard"
+TRACKING = "tracking.json"
 REPORT = "report.html"
 
 

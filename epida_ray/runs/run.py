@@ -12,6 +12,7 @@ from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Any, Self
 
+from epida_ray.classify.model import CARD
 from epida_ray.core.errors import RequestError, RunError, TooManyRejected
 from epida_ray.core.options import flag
 from epida_ray.data.plan import Plan, Shard
@@ -27,10 +28,6 @@ _BEFORE_A_RUN = {layout.INPUT, layout.OWNER}
 def digest(value: Any) -> str:
     """Return a digest of plain JSON data."""
     return blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).hexdigest()
-
-
-CARD = "README.md"
-"""The card of a saved model. It describes the model and is no part of it."""
 
 
 def directory_digest(path: Path) -> str:
@@ -132,6 +129,10 @@ class Run:
                 for name in self.storage.names(folder):
                     if not layout.is_shard_file(name):  # its shards go when this request has some
                         self.storage.remove(f"{folder}/{name}")
+            if self.storage.exists(layout.TRACKING):
+                self.storage.remove(layout.TRACKING)
+            if self.storage.exists(layout.TENSORBOARD):
+                self.storage.remove_folder(layout.TENSORBOARD)
             self.save()
             return
         found.problem = None

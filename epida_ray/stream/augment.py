@@ -16,7 +16,7 @@ from epida_ray.method.output import rejected_table
 from epida_ray.method.requests import AugmentRequest
 from epida_ray.method.results import AugmentResult
 from epida_ray.method.stages import RoundOptions
-from epida_ray.method.track import Trackers
+from epida_ray.method.track import WriteReport, run_trackers
 from epida_ray.runs import layout
 from epida_ray.runs.run import Run, digest, directory_digest
 from epida_ray.select import needs_perplexity
@@ -26,8 +26,10 @@ from epida_ray.stream.offline import work_through
 from epida_ray.stream.pipeline import Job
 
 
-def augment(request: AugmentRequest, reporter: Reporter | None = None) -> AugmentResult:
-    """Run, or resume, what is requested."""
+def augment(
+    request: AugmentRequest, reporter: Reporter | None = None, write_report: WriteReport | None = None
+) -> AugmentResult:
+    """Run, or resume, what is requested. Trackers receive what `write_report` writes."""
     reporter = reporter or Reporter(quiet=True)
     generator = GENERATORS.create(request.generator, **request.generator_args)
     if notice := getattr(generator, "notice", ""):
@@ -39,8 +41,7 @@ def augment(request: AugmentRequest, reporter: Reporter | None = None) -> Augmen
     if run.open("augment", identity, prepare.execution_options(request, identity), take_over=request.take_over):
         reporter.say(f"{request.output} is finished already: {run.manifest.done.kept:,} rows kept")
         return AugmentResult(request.output, run.manifest)
-    with run, interruptible(run):
-        run.trackers = Trackers(request.track, run.storage, "augment", run.manifest.request, reporter)
+    with run, interruptible(run), run_trackers(request, run, reporter, write_report) as run.trackers:
         prepare.check_files(plan, request.max_rejected)
         labels, model_digest = _prepare_classifier(request, plans, run, reporter)
         fingerprint = digest([identity, model_digest])

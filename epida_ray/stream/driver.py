@@ -29,13 +29,14 @@ from epida_ray.method import prepare
 from epida_ray.method.card import write_card
 from epida_ray.method.corpus import corpus_samples, write_corpus
 from epida_ray.method.evaluate import evaluate_model
+from epida_ray.method.noise import noise_of
 from epida_ray.method.pool import class_prior, pool_plan, pool_shards
 from epida_ray.method.requests import TrainRequest
 from epida_ray.method.results import TrainResult, round_summary
 from epida_ray.method.round_plan import check_rejected, learn_options, round_shard_rows
 from epida_ray.method.round_worker import PoolTask, Task
 from epida_ray.method.stages import STAGES, RoundOptions
-from epida_ray.method.track import Trackers
+from epida_ray.method.track import WriteReport, run_trackers
 from epida_ray.method.trainer import LearnOptions, training_threads
 from epida_ray.method.transport import RoundClock, WeightTransport, version_for
 from epida_ray.runs import checkpoint, layout, manifest
@@ -51,8 +52,10 @@ from epida_ray.stream.rounds import Candidates, Judged, Scorers
 from epida_ray.stream.weights import start_store
 
 
-def train(request: TrainRequest, reporter: Reporter | None = None) -> TrainResult:
-    """Run, or resume, what is requested."""
+def train(
+    request: TrainRequest, reporter: Reporter | None = None, write_report: WriteReport | None = None
+) -> TrainResult:
+    """Run, or resume, what is requested. Trackers receive what `write_report` writes."""
     reporter = reporter or Reporter(quiet=True)
     generator = RoundOptions.of(request, ()).make_generator() if request.augmenting else None
     if notice := getattr(generator, "notice", ""):
@@ -66,8 +69,7 @@ def train(request: TrainRequest, reporter: Reporter | None = None) -> TrainResul
         best = best_round(run.manifest.best.round, run.manifest.best.macro_f1)
         reporter.say(f"{request.output} is finished already: {best}")
         return _result(request, run)
-    with run, interruptible(run):
-        run.trackers = Trackers(request.track, run.storage, "train", run.manifest.request, reporter)
+    with run, interruptible(run), run_trackers(request, run, reporter, write_report) as run.trackers:
         prepare.check_files(plans["input"], request.max_rejected)
         if run.manifest.prepared is None:
             _prepare(request, plans, generator, run, reporter)
@@ -411,7 +413,7 @@ def _report(run: Run, tracker: Tracker | None, final: bool = False) -> dict[str,
             tracker.update(
                 newest["round"],
                 f"round {newest['round']}: loss {newest['loss']:.3f}, dev macro-F1 {newest['dev_macro_f1']:.3f} "
-                f"(best {facts['best']['macro_f1']:.3f} in round {facts['best_round']})",
+                f"(chosen so far: {facts['best']['macro_f1']:.3f} in round {facts['best_round']})",
             )
     return facts
 
@@ -438,8 +440,11 @@ def _finish(request: TrainRequest, run: Run, reporter: Reporter) -> None:
             request.encoding,
             request.trusted(),
             delimiter=request.delimiter,
+            noise=noise_of(request.robust, request.generator_args) if request.robust else (),
         )
         reporter.say(f"test: accuracy {test['accuracy']:.4f}, macro-F1 {test['macro_f1']:.4f} on {test['rows']:,} rows")
+        for spec, one in test.get("noise", {}).items():
+            reporter.say(f"with noise {spec}: accuracy {one['accuracy']:.4f}, macro-F1 {one['macro_f1']:.4f}")
     _drop_unused(run, found.facts["round"], request.rounds)
     write_card(run.storage, layout.MODEL, run.manifest.model_copy(update={"best": best, "test": test}))
     run.finish(model_digest=model_digest, best=best, test=test)

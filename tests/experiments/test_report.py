@@ -1,4 +1,5 @@
 import json
+import shutil
 import threading
 import urllib.error
 import urllib.request
@@ -22,7 +23,10 @@ from epida_ray.experiments.results import Results, Row
 from epida_ray.experiments.trials import NONE
 from epida_ray.experiments.watch import REFRESH, watcher
 from epida_ray.generate.word_marks import mark_words
-from epida_ray.runs.manifest import Done, Manifest, read_manifest
+from epida_ray.method.prepare import Row as InputRow
+from epida_ray.method.prepare import write_prepared
+from epida_ray.method.results import round_summary
+from epida_ray.runs.manifest import Done, Manifest, read_manifest, this_process
 
 HOSTILE = '<script>window.hacked = 1</script><img src=x onerror="window.hacked = 1"></script>{{DATA}}'
 
@@ -341,6 +345,7 @@ def trained(folder: Path, *, test: bool = True, dev: int = 40) -> Path:
         "reliability": [
             {"rows": 30, "confidence": 0.55, "accuracy": 0.5}, {"rows": 50, "confidence": 0.95, "accuracy": 0.8},
         ],
+        "noise": {"spelling:0.3": {"macro_f1": 0.411, "accuracy": 0.6}},
     }  # fmt: skip
     Manifest(
         kind="train", status="finished", request={"generator": "eda", "rounds": 3, "m": 3}, labels=["bug", "billing"],
@@ -349,8 +354,10 @@ def trained(folder: Path, *, test: bool = True, dev: int = 40) -> Path:
         done=Done(rows=70, kept=200),
     ).write(storage)  # fmt: skip
     rounds = [
-        {"round": i, "loss": 1 / (i + 1), "dev_macro_f1": 0.6 + 0.03 * i, "seconds": {"train": i}} for i in range(4)
-    ]
+        {"round": i, "loss": 1 / (i + 1), "loss_augmented": 0.5 if i else 0.0, "dev_macro_f1": 0.6 + 0.03 * min(i, 2),
+         "seconds": {"train": i}}
+        for i in range(4)
+    ]  # fmt: skip
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in rounds))
     rows = [
         {"sample_id": f"p:{i}", "text": HOSTILE if not i else f"pool text {i}", "label": ("bug", "billing")[i % 2],
@@ -369,17 +376,87 @@ def test_the_verdict_says_what_was_done_what_came_out_and_what_is_next(tmp_path)
         "A classifier for 2 classes was trained on 70 texts of tickets.csv, with eda rewrites, in 3 rounds."
     )
     assert (
-        "Test macro-F1 is 0.545" in outcome
+        "Test macro-F1 is 0.545 (accuracy 0.700, 80 rows; 0.411 with noise spelling:0.3)" in outcome
         and "+0.060 over round 0" in outcome
         and "40 dev rows cannot tell this from chance" in outcome
     )
     assert "weakest class is billing (F1 0.24, 20 test rows)" in next_
     _, outcome, next_ = report_data(Storage(str(trained(tmp_path / "b", test=False, dev=40_000))))["verdict"]
-    assert "Dev macro-F1 is 0.660 in round 2" in outcome and "more than chance explains" in outcome
+    assert (
+        "Dev macro-F1 is 0.660; round 2 was the best on dev, +0.060" in outcome
+        and "more than chance explains" in outcome
+    )
     assert "epida evaluate" in next_
     verdict = report_data(Storage(str(write_run(tmp_path / "c", 5))))["verdict"]
     assert verdict[1] == "15 rewrites were kept, 3.0 for each text; 1 rows were rejected."
     assert "rejected, below" in verdict[2]
+
+
+def test_a_chosen_round_is_called_the_best_only_where_it_is(tmp_path):
+    """With unlabelled texts a round is kept unless it is clearly worse; the report and the last line say the same."""
+    storage = Storage(str(trained(tmp_path)))
+    lines = [{"round": i, "loss": 1.0, "loss_unlabelled": 0.5 * (i > 0), "dev_macro_f1": f1} for i, f1 in
+             enumerate((0.7, 0.72, 0.66))]  # fmt: skip
+    storage.write("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines).encode())
+    data = report_data(storage)
+    assert "round 2 was chosen; it is not clearly worse than the best, -0.040 over round 0" in data["verdict"][1]
+    assert "the best on the dev rows" not in data["rounds_note"]
+    assert round_summary(lines, 2, 40).startswith("chosen round 2 of 2: dev macro-F1 0.6600; without unlabelled texts")
+    assert round_summary(lines, 1, 40).startswith("best round 1 of 2: ")
+
+
+def test_rounds_that_all_learned_from_the_originals_are_not_compared_with_round_0(tmp_path):
+    storage = Storage(str(trained(tmp_path)))
+    lines = [{"round": i, "loss_augmented": 0.0, "dev_macro_f1": f1} for i, f1 in enumerate((0.6, 0.63, 0.66))]
+    storage.write("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines).encode())
+    data = report_data(storage)
+    assert data["verdict"][1].endswith("round 2 was the best on dev.")
+    assert data["rounds_note"].startswith("Every round learned from the originals alone.")
+
+
+def test_a_run_without_rewrites_has_a_map_of_its_originals(browser, tmp_path):
+    """The points are reached by keyboard too."""
+    from selenium.webdriver.common.keys import Keys
+
+    run = trained(tmp_path / "run")
+    shutil.rmtree(run / "augmented")
+    CNN(("bug", "billing"), vectors="hashed", channels=4).save(run / "model")
+    texts = [f"number {i} of the rows" for i in range(20)]
+    write_prepared(Storage(str(run)), "train", [InputRow(str(i), text, "bug") for i, text in enumerate(texts)])
+    found = report_data(Storage(str(run)))["map"]
+    assert found["text"] == texts and found["panels"] == [["kept", []]] and found["originals"] == list(range(20))
+    write_report(str(run))
+    browser.get((run / "report.html").as_uri())
+    canvas = browser.find_element("css selector", "#map-0")
+    browser.execute_script("arguments[0].focus()", canvas)
+    said = []
+    for key in (Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_LEFT, Keys.END):
+        canvas.send_keys(key)
+        said.append(browser.find_element("css selector", ".tip[aria-live=polite]").text)
+    order = sorted(range(20), key=lambda i: (found["x"][i], found["y"][i]))
+    assert said == [f"bug: {texts[order[i]]}" for i in (0, 1, 0, 19)]
+    canvas.send_keys(Keys.ESCAPE)
+    assert not browser.find_element("css selector", ".tip").is_displayed()
+    assert "triangles" not in browser.find_element("css selector", "#map").text
+    assert [e for e in browser.get_log("browser") if e["level"] == "SEVERE"] == []
+
+
+def test_a_labelled_corpus_in_a_browser(browser, tmp_path):
+    storage = Storage(str(tmp_path))
+    Manifest(kind="label", status="finished", request={}, labels=["bug", "billing"], done=Done(rows=9, kept=9)).write(
+        storage
+    )
+    rows = {"sample_id": ["p:0", "p:1"], "text": [HOSTILE, "it is dear"], "label": ["bug", "billing"],
+            "confidence": [0.9, 0.6], "soft_label": [[0.9, 0.1], [0.4, 0.6]]}  # fmt: skip
+    storage.write_table("labelled/a.parquet", pa.table(rows))
+    storage.write("review.csv", b'sample_id,text,label,confidence,entropy\np:1,"it is\ndear",billing,0.6000,0.6730\n')
+    write_report(str(tmp_path))
+    browser.get((tmp_path / "report.html").as_uri())
+    assert browser.execute_script("return document.body.dataset.ready") == "yes"
+    assert cells(browser, "labelled-table", 1) == [HOSTILE, "it is dear"]
+    assert cells(browser, "labelled-table", 3) == ["bug 0.90, billing 0.10", "billing 0.60, bug 0.40"]
+    assert cells(browser, "review-table", 1) == ["it is\ndear"] and cells(browser, "review-table", 4) == ["0.673"]
+    assert browser.execute_script("return window.hacked") is None
 
 
 def test_a_training_run_in_a_browser(browser, tmp_path):
@@ -390,6 +467,7 @@ def test_a_training_run_in_a_browser(browser, tmp_path):
     assert len(browser.find_elements("css selector", "#verdict p")) == 3
     assert [c.text for c in browser.find_elements("css selector", "#confusion tbody td")] == ["48", "12", "14", "6"]
     assert len(browser.find_elements("css selector", "#reliability circle")) == 2
+    assert cells(browser, "noise", 1) == ["0.545", "0.411"]
     assert cells(browser, "classes-table", 0) == ["bug", "billing"]
     assert browser.find_elements("css selector", "#rounds line.chosen")
     assert HOSTILE in cells(browser, "pool-table", 1) and cells(browser, "pool-table", 2)[1] == "billing 0.90, bug 0.10"
@@ -427,3 +505,34 @@ def test_watching_shows_the_newest_state_and_stops_when_the_run_ends(tmp_path):
         server.shutdown()
     with pytest.raises(RequestError, match="not a run directory"):
         watcher(str(tmp_path), 0)
+
+
+def test_watching_draws_the_map_of_a_model_once(tmp_path, monkeypatch):
+    run = write_run(tmp_path / "run", 5)
+    storage, drawn, maps = Storage(str(run)), [], {}
+    monkeypatch.setattr("epida_ray.experiments.report.draw_map", lambda *_: drawn.append(1) or {"x": len(drawn)})
+    manifest = read_manifest(storage)
+    for status in ("running", "running", "finished", "finished"):
+        manifest.model_copy(update={"status": status, "model_digest": "a"}).write(storage)
+        report_data(storage, (), maps)
+    manifest.model_copy(update={"model_digest": "b"}).write(storage)
+    assert report_data(storage, (), maps)["map"] == {"x": 3} and report_data(storage)["map"] == {"x": 4}
+
+
+def test_an_experiment_and_a_check_can_be_watched(tmp_path):
+    running = Manifest(
+        kind="reproduce", status="running", request={}, experiment={"title": "Adding", "trials": 4},
+        process=this_process(),
+    )  # fmt: skip
+    running.write(Storage(str(tmp_path / "combine")))
+    checked = {"train": 5, "test": 0, "classes": {"a": 5}, "findings": []}
+    Storage(str(tmp_path / "checked")).write("check.json", json.dumps(checked).encode())
+    for name, shown, refresh in (
+        ("combine", b"4 trials are to be run", str(REFRESH)),
+        ("checked", b"Nothing is", None),
+    ):
+        with watcher(str(tmp_path / name), 0) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/", timeout=60) as page:
+                assert page.headers["Refresh"] == refresh and shown in page.read()
+            server.shutdown()

@@ -126,6 +126,22 @@ def test_the_experiment_gives_up_on_trials_that_never_end(tmp_path, local_ray):
         reproduce("combine", write_corpus(tmp_path / "data"), str(tmp_path / "out"), TOY, stall_timeout=0.01)
 
 
+def test_a_directory_says_that_its_experiment_runs_and_how_it_ended(tmp_path, local_ray, monkeypatch):
+    data, out = write_corpus(tmp_path / "data"), tmp_path / "out"
+    seen, outcomes = [], [RunError("no trial ended"), KeyboardInterrupt()]
+
+    def run(*arguments):
+        seen.append(read_manifest(Storage(str(out / "combine"))))
+        raise outcomes[len(seen) - 1]
+
+    monkeypatch.setattr("epida_ray.experiments.reproduce._run", run)
+    for outcome, status in zip(outcomes, ("failed", "interrupted"), strict=True):
+        with pytest.raises(type(outcome)):
+            reproduce("combine", data, str(out), TOY)
+        assert seen[-1].status == "running" and seen[-1].process.pid == os.getpid()
+        assert read_manifest(Storage(str(out / "combine"))).status == status
+
+
 def test_the_place_of_the_results_is_a_url_where_the_output_is_one(tmp_path, local_ray):
     out = f"file://{tmp_path}/out"
     folder = reproduce("normalization", write_corpus(tmp_path / "data"), out, TOY)

@@ -46,6 +46,18 @@ def test_the_table_stands_beside_the_papers_numbers():
     assert "PAPER PROTOCOL" in markdown(Results(EXPERIMENTS["ablation"], rows), Options())
 
 
+def test_what_is_about_the_paper_is_left_out_for_data_of_ones_own():
+    for dataset, shown in (("mine", False), ("trec", True)):
+        rows = rows_of("generality", settings=((dataset, "1%"),), classifier="linear")
+        rows = [Row(t, result | {"flips": 0.1, "mirror": -0.9, "extreme": 0.5}) for t, result in rows]
+        results = Results(EXPERIMENTS["generality"], rows)
+        text, head = markdown(results, Options()), results.csv().splitlines()[0].split(",")
+        assert "flips: share" in text and "flips" in head
+        for word in ("The paper", "mirror", "extreme"):
+            assert (word in text) == shown, word
+        assert ({"mirror", "extreme"} <= set(head)) == shown == bool({"mirror", "extreme"} & set(head))
+
+
 def test_an_experiment_without_rewrites_compares_with_its_own_baselines():
     rows = rows_of("few-labels", lambda t: 0.5 + 0.1 * (t.method.name != "cnn"), settings=(("trec", "1%"),))
     text = markdown(Results(EXPERIMENTS["few-labels"], rows), Options())

@@ -41,7 +41,23 @@ def test_it_says_what_the_model_learned_from_how_good_it_is_and_how_it_was_made(
     ):
         assert part in text, part
     assert "GloVe" not in text and text == card(manifest())
+    noisy = manifest().test | {"noise": {"spelling:0.3": {"macro_f1": 0.5, "accuracy": 0.6}}}  # type: ignore[operator]
+    assert "- with noise `spelling:0.3` (`--noise` of `epida evaluate`): macro-F1 0.5000" in card(manifest(test=noisy))
     assert "It was not tested" in card(manifest(test=None))
+
+
+def test_it_names_what_the_model_is_built_on() -> None:
+    def licences(described: str) -> list[str]:
+        return card(manifest(classifier=described)).partition("## Licences of its parts\n\n")[2].splitlines()[:-2]
+
+    assert licences("bert transformer acme/MiniLM-own (22.7 M parameters, float32 on cpu)") == [
+        "- `acme/MiniLM-own`: see its own licence"
+    ]
+    (glove,) = licences("CNN (filters 2, 3 x 8) over GloVe 6B word vectors (50-d)")
+    assert "Public Domain" in glove
+    assert licences("CNN (filters 2, 3 x 8) over hashed word vectors (50-d, without meaning)") == []
+    assert licences("CNN (filters 2, 3 x 8) over mine.vec (900 words, 50-d)") == ["- `mine.vec`: see its own licence"]
+    assert licences("logistic regression on hashed n-grams") == []
 
 
 def test_the_interval_covers_the_score_and_narrows_with_more_rows() -> None:

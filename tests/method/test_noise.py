@@ -10,7 +10,7 @@ import pytest
 from epida_ray.classify import create
 from epida_ray.core.errors import RequestError
 from epida_ray.method.evaluate import evaluate_model
-from epida_ray.method.noise import parse_noise
+from epida_ray.method.noise import noise_of, parse_noise
 
 TEXTS = [f"where is the small {thing}, please?" for thing in ("parcel", "kettle", "window", "lamp")] * 10
 IDS = [str(i) for i in range(len(TEXTS))]
@@ -51,6 +51,15 @@ def test_an_attack_on_the_model_is_noise(tmp_path: Path) -> None:
     attack = "textattack-attack:DeepWordBugGao2018"
     result = evaluate_model(str(tmp_path / "model"), str(tmp_path / "test.parquet"), "text", "label", noise=(attack,))
     assert result["accuracy"] == 1 and result["noise"][attack]["accuracy"] < 1
+
+
+def test_the_noise_of_training_is_named_where_a_test_can_have_it() -> None:
+    assert noise_of("spelling", {"alpha": 0.3}) == ["spelling:0.3"] and noise_of("spelling", {}) == ["spelling:0.1"]
+    assert noise_of("aeda", {}) == ["aeda"]
+    for generator, arguments in (("spelling", {"language": "de"}), ("span-mix", {})):
+        assert noise_of(generator, arguments) == []
+    for spec in ("spelling:0.1", "aeda"):
+        parse_noise(spec)
 
 
 def test_a_model_is_measured_on_clean_and_on_noisy_texts(tmp_path: Path) -> None:

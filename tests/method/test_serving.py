@@ -10,6 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from epida_ray.classify.cnn import CNN
+from epida_ray.classify.model import CARD
 from epida_ray.core.errors import RequestError
 from epida_ray.method.serving import (
     LONGEST_TEXT,
@@ -21,7 +22,7 @@ from epida_ray.method.serving import (
     is_token,
     read_token,
 )
-from epida_ray.runs.run import CARD, directory_digest
+from epida_ray.runs.run import directory_digest
 
 LABELS = ("ask", "tell", "buy")
 

@@ -173,6 +173,17 @@ def test_one_time_and_the_originals_alone(tmp_path: Path) -> None:
     assert alone.metrics[-1]["loss_augmented"] == 0
 
 
+def test_a_model_for_noisy_texts_is_tested_on_clean_and_noisy_ones(tmp_path: Path) -> None:
+    corpus(tmp_path / "in.parquet")
+    request = make_request(
+        tmp_path, robust="spelling", generator_args={"alpha": 0.3}, rounds=1,
+        classifier="linear", eval=str(tmp_path / "in.parquet"),
+    )  # fmt: skip
+    test = train(request).test
+    assert test is not None and set(test["noise"]) == {"spelling:0.3"}
+    assert "with noise `spelling:0.3`" in (tmp_path / "run" / "model" / "README.md").read_text()
+
+
 def test_what_goes_wrong_is_said_clearly_and_nothing_finished_is_lost(tmp_path: Path) -> None:
     corpus(tmp_path / "in.parquet")
     with pytest.raises(RunError, match=r"not finite at step \d+ .*lower learning rate"):

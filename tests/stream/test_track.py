@@ -12,17 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from epida_ray.core.errors import RequestError
+from epida_ray.core.errors import RequestError, RunError
 from epida_ray.core.options import make_request
 from epida_ray.core.progress import Reporter
 from epida_ray.data.storage import Storage
 from epida_ray.experiments.compare import CompareOptions, compare
+from epida_ray.experiments.report import write_report
 from epida_ray.experiments.tune import TuneOptions, tune
 from epida_ray.method.requests import AugmentRequest, TrainRequest
 from epida_ray.method.track import Trackers
 from epida_ray.runs.manifest import Manifest
+from epida_ray.runs.run import Run
 from epida_ray.stream.augment import augment
 from epida_ray.stream.driver import train
+from epida_ray.stream.offline import interruptible
 from tests.experiments.corpora import toy_rows, write_rows
 
 LOCAL = {"generator_actors": 1, "scorer_actors": 1, "stall_timeout": 240.0, "classifier": "linear"}
@@ -70,17 +73,18 @@ def test_a_training_run_in_three_trackers(server: str, tmp_path: Path, monkeypat
     request = TrainRequest(
         input=file, output=str(out), rounds=2, workers=0, track=("mlflow", "wandb", "tensorboard"), **LOCAL
     )
-    result = train(request)
+    result = train(request, write_report=write_report)
     client = MlflowClient(server)
     experiment = client.get_experiment_by_name("epida")
     assert experiment is not None
     (run,) = client.search_runs([experiment.experiment_id])
     assert run.info.status == "FINISHED" and run.data.params["classifier"] == "linear"
+    assert run.data.params["input"] == file and run.data.params["stall_timeout"] == "240.0"
     history = client.get_metric_history(run.info.run_id, "dev_macro_f1")
     assert {m.step: m.value for m in history} == {line["round"]: line["dev_macro_f1"] for line in result.metrics}
     assert run.data.metrics["best_macro_f1"] == result.metrics[result.best_round]["dev_macro_f1"]
     artifacts = {a.path for a in client.list_artifacts(run.info.run_id)}
-    assert artifacts == {"model", "manifest.json", "metrics.jsonl"}
+    assert artifacts == {"model", "manifest.json", "metrics.jsonl", "report.html"}
     assert {a.path for a in client.list_artifacts(run.info.run_id, "model")} >= {"model/config.json"}
     (offline,) = (out / "wandb").glob("offline-run-*/run-*.wandb")
     assert b"dev_macro_f1" in offline.read_bytes()
@@ -92,6 +96,37 @@ def test_a_training_run_in_three_trackers(server: str, tmp_path: Path, monkeypat
     again = Trackers(("mlflow",), Storage(str(out)), "train", {}, Reporter())
     again.rounds([{"round": 3, "dev_macro_f1": 0.5}])
     assert len(client.get_metric_history(run.info.run_id, "dev_macro_f1")) == 4
+
+
+def test_a_refused_run_is_failed_and_a_corrected_one_is_another(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow.tracking import MlflowClient
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "refused")
+    client, file = MlflowClient(server), write_rows(tmp_path / "in.csv", toy_rows(60, "in.csv"))
+    request = TrainRequest(input=file, output=str(tmp_path / "run"), track=("mlflow", "tensorboard"), **LOCAL)
+
+    def statuses() -> list[str]:
+        experiment = client.get_experiment_by_name("refused")
+        assert experiment is not None
+        return [run.info.status for run in client.search_runs([experiment.experiment_id], order_by=["start_time"])]
+
+    (tmp_path / "dev.csv").write_text("text,label\nrain,weather\n")
+    with pytest.raises(RequestError, match="weather"):
+        train(request.model_copy(update={"dev": str(tmp_path / "dev.csv")}))
+    assert statuses() == ["FAILED"]
+
+    def interrupt(request: TrainRequest, run: Run, reporter: Reporter) -> None:
+        with interruptible(run):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("epida_ray.stream.driver._plan_rounds", interrupt)
+    for _ in range(2):  # the second goes on with the same run
+        with pytest.raises(RunError, match="interrupted"):
+            train(request)
+        assert statuses() == ["FAILED", "KILLED"]
 
 
 @pytest.mark.slow
@@ -136,7 +171,8 @@ def test_compare_and_tune_are_tracked_too(server: str, tmp_path: Path, monkeypat
     assert runs["tune"].data.metrics["outer"] == tuned.outer
     assert len(client.get_metric_history(runs["tune"].info.run_id, "macro_f1")) == tuned.trials
     files = {kind: {a.path for a in client.list_artifacts(run.info.run_id)} for kind, run in runs.items()}
-    assert files["compare"] >= {"compare.json", "recipes.csv"} and files["tune"] >= {"tune.json", "best.yaml"}
+    assert files["compare"] >= {"compare.json", "recipes.csv", "report.html"}
+    assert files["tune"] >= {"tune.json", "best.yaml", "report.html"}
 
 
 def test_a_tracker_that_is_not_there_is_said_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
