@@ -15,14 +15,12 @@ from epida_ray.core.progress import Reporter, duration, printable
 from epida_ray.data.storage import Storage
 from epida_ray.experiments.compare_folds import Data, Fold, fold_key, run_fold
 from epida_ray.experiments.compare_recipes import Recipe
-from epida_ray.experiments.compare_results import learning_curve
+from epida_ray.experiments.compare_results import FIRST_LOOK, learning_curve
 from epida_ray.experiments.compare_statistics import Interval, difference, score, widening
 from epida_ray.experiments.layout import trial_file
 from epida_ray.stream.tasks import run_tasks, share
 
 REPETITIONS = 5
-FIRST_LOOK = 2
-"""Folds after which the first recipes may be dropped."""
 NARROW = 0.005
 """Half the width of an interval that needs no more folds."""
 CURVE = (0.25, 0.5)

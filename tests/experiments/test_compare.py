@@ -1,6 +1,7 @@
 """`epida compare`: statistics without Ray, then small comparisons with it."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from epida_ray.experiments import compare_work as module
 from epida_ray.experiments.compare import CompareOptions, compare
 from epida_ray.experiments.compare_folds import Data, Fold, fold_key
 from epida_ray.experiments.compare_recipes import command_lines, default_recipes
-from epida_ray.experiments.compare_results import more_labels
+from epida_ray.experiments.compare_results import more_labels, recommend, summarise
 from epida_ray.experiments.compare_statistics import chance, confusion, difference, macro_f1, score, widening
 from epida_ray.experiments.report import report_data
 from epida_ray.method.trainer import LabelledRows
@@ -218,6 +219,42 @@ def test_wrong_requests(made, local_ray, tmp_path):
         compare(replace(options, allow_rare=True, recipes=("magic",)))
     with pytest.raises(RequestError, match="too short for one recipe: "):
         compare(replace(options, allow_rare=True, time=0.01))
+
+
+def worked(folder, right, folds=5):
+    """Work in which each recipe has predicted this share of every fold correctly, in so many folds."""
+    y = np.array([0, 1] * 60)
+    rows = LabelledRows([str(i) for i in range(120)], [f"text {i}" for i in range(120)], y)
+    recipes = [r for r in default_recipes(y, pool=False) if r.name in right]
+    work = module.Work(Data(rows, ("a", "b"), (), folds, 0), recipes, Storage(str(folder)), Reporter(quiet=True), 100.0)
+    for name, (share, done) in right.items():
+        for number in range(done):
+            tested = work.data.split(Fold(0, number))[1]
+            predicted = [int(y[i]) if n < share * len(tested) else 1 - int(y[i]) for n, i in enumerate(tested)]
+            one = {"predicted": predicted, "seconds": 10.0, "learned": 96, "texts_per_second": 100.0}
+            work.results[name][Fold(0, number)] = one
+    return work
+
+
+@pytest.mark.parametrize(
+    ("right", "name", "reason"),
+    [
+        ({"linear": (0.7, 5), "cnn": (0.95, 4)}, "cnn", "no recipe that is simpler comes close"),
+        ({"linear": (0.7, 5), "cnn": (0.7, 5)}, "linear", "no other one is clearly better$"),
+        ({"linear": (0.7, 5), "cnn": (0.72, 4)}, "linear", "the time did not suffice to test another one in all folds"),
+        ({"linear": (0.65, 5), "cnn": (1.0, 1)}, "linear", "'cnn' looks better, but was tested in 1 fold only"),
+        (
+            {"linear": (0.7, 5), "cnn": (0.7, 5), "cnn, trained longer": (0.72, 4)},
+            "linear",
+            "no other one is clearly better in the folds",
+        ),
+    ],
+)
+def test_a_recipe_that_lacks_a_fold_can_be_recommended(right, name, reason, tmp_path):
+    work = worked(tmp_path, right)
+    found, said = recommend(work, summarise(work))
+    assert found == name
+    assert re.search(reason, said), said
 
 
 def test_the_least_promising_recipes_are_paused_when_time_is_short(tmp_path):
