@@ -72,11 +72,12 @@ def environment(trial: Trial, classifier: ClassifierFacts) -> dict[str, Any]:
     """
     method = trial.method
     arguments = identifying(method.generator, method.generator_args) if method.generator_args else {}
+    own = plugin_contents((trial.classifier, method.generator), json.dumps([trial.classifier_args, arguments]))
     return {
         "versions": _versions(),
         "classifier": classifier.description,
         "threads": classifier.threads,
-        "contents": _contents((trial.classifier, method.generator), json.dumps([trial.classifier_args, arguments])),
+        "contents": own,
         "machine": [platform.node(), os.cpu_count()] if "speed" in trial.measure else None,
     }
 
@@ -105,7 +106,7 @@ _versions = cache(versions)
 
 
 @cache
-def _contents(names: tuple[str, ...], arguments: str) -> dict[str, str]:
+def plugin_contents(names: tuple[str, ...], arguments: str) -> dict[str, str]:
     """Return the digests of what these plug-ins and their arguments name, read once for all trials."""
     of_classifier, of_generator = json.loads(arguments)
     return contents(names, of_classifier) | contents((), of_generator)

@@ -56,6 +56,8 @@ class Comparison:
     curve: list[dict[str, Any]] = field(default_factory=list)
     test: dict[str, float] | None = None
     model: str | None = None
+    untrained: bool = False
+    """Whether the recommended recipe has yet to be trained on all rows."""
     input: str = ""
     command: list[str] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)

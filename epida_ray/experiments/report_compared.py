@@ -20,6 +20,8 @@ from epida_ray.method.check import CHECKED
 
 MAX_FINDING = 1_000
 """Rows of a finding in the page; its CSV file has all."""
+DIGESTS = ("data", "rows", "all", "files", "contents")
+"""Parts of a comparison's identity that are no options."""
 LONGEST = 1_000
 """Characters of a text in the page."""
 NAMES = {
@@ -72,7 +74,7 @@ def _comparison(storage: Storage, plain: dict[str, Any]) -> dict[str, Any]:
         "halving": {"events": found.events, "stopped": found.stopped},
         "curve": {"rows": found.curve, "says": more_labels(found.curve, found.rows) if chosen else ""},
         "findings": _findings(json.loads(storage.read(f"check/{CHECKED}"))) if checked else [],
-        "request": {k: v for k, v in found.identity.items() if v not in (None, [], ()) and k not in ("data", "all")},
+        "request": {k: v for k, v in found.identity.items() if v not in (None, [], ()) and k not in DIGESTS},
     }
 
 

@@ -8,15 +8,17 @@ import numpy as np
 import pytest
 
 from epida_ray.cli.compare import seconds
-from epida_ray.core.errors import RequestError
+from epida_ray.core.errors import RequestError, TooManyRejected
 from epida_ray.core.metrics import macro_f1 as plain_macro_f1
 from epida_ray.core.progress import Reporter
 from epida_ray.data.storage import Storage
+from epida_ray.experiments import compare as compare_module
 from epida_ray.experiments import compare_work as module
-from epida_ray.experiments.compare import CompareOptions, compare
+from epida_ray.experiments.cache import plugin_contents
+from epida_ray.experiments.compare import CompareOptions, compare, read_data
 from epida_ray.experiments.compare_folds import Data, Fold, fold_key
-from epida_ray.experiments.compare_recipes import command_lines, default_recipes
-from epida_ray.experiments.compare_results import more_labels, recommend, summarise
+from epida_ray.experiments.compare_recipes import Recipe, command_lines, default_recipes
+from epida_ray.experiments.compare_results import Comparison, more_labels, recommend, summarise
 from epida_ray.experiments.compare_statistics import chance, confusion, difference, macro_f1, score, widening
 from epida_ray.experiments.report import report_data
 from epida_ray.method.trainer import LabelledRows
@@ -199,11 +201,90 @@ def test_shuffled_labels_teach_nothing(made, local_ray):
     assert found.recommended is None and found.commands == [] and "nothing can be learned" in found.reason
 
 
-def test_the_best_recipe_is_trained_and_tested_once(made, local_ray, tmp_path):
+def test_the_best_recipe_is_trained_and_tested_once(made, local_ray, tmp_path, monkeypatch):
     (tmp_path / "test.csv").write_text(corpus(30, seed=5))
-    found = compare(made(recipes=("linear",), test=str(tmp_path / "test.csv"), train_best=True))
+    options = made(recipes=("linear",), train_best=True)
+    found = compare(options)
+    assert found.test is None and (tmp_path / "out" / "model" / "config.json").exists()
+    # With TEST the request is another one. The result is kept when its training fails, and used when it is repeated.
+    (tmp_path / "out" / "model" / "stale").touch()
+    more = replace(options, test=str(tmp_path / "test.csv"))
+    monkeypatch.setattr("epida_ray.experiments.compare._train_best", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        compare(more)
+    kept = json.loads((tmp_path / "out" / "compare.json").read_text())
+    assert kept["untrained"] and kept["recommended"] == "linear" and kept["test"] is None
+    monkeypatch.undo()
+    found = compare(more)
+    assert found.seconds == kept["seconds"] and not found.untrained
     assert found.test is not None and found.test["macro_f1"] > 0.9
-    assert (tmp_path / "out" / "model" / "config.json").exists()
+    assert not (tmp_path / "out" / "model" / "stale").exists()
+    # A corrected TEST is tested again.
+    swapped = corpus(30, seed=5).replace(",fruit", ",x").replace(",tool", ",fruit").replace(",x", ",tool")
+    (tmp_path / "test.csv").write_text(swapped)
+    assert compare(more).test["macro_f1"] < 0.1
+
+
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+
+def test_a_directory_with_a_comparison_of_other_data_is_refused(made, tmp_path):
+    options = made()
+    data = read_data(options, Reporter(quiet=True))
+    Comparison(
+        identity={"rows": data.rows_digest()}, rows=60, classes=2, folds=5, recipes=[], recommended=None, reason="",
+        commands=[], stopped="time", seconds=1.0,
+    ).write(Storage(options.output))  # fmt: skip
+    path = tmp_path / "train.csv"
+    path.write_text(path.read_text() + "one more apple,fruit\n")
+    with pytest.raises(RequestError, match="holds a comparison of other data"):
+        compare(options)
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["compare.json"]
+
+
+def test_the_key_of_a_fold_changes_with_the_files_that_the_recipe_names(tmp_path):
+    recipe = Recipe("own", 1, {"generator": "none", "classifier": f"encoder:{tmp_path}"})
+    keys = set()
+    for content in ("a", "b"):
+        (tmp_path / "weights").write_text(content)
+        plugin_contents.cache_clear()
+        keys.add(fold_key(recipe, "digest", Fold(0, 0)))
+    assert len(keys) == 2
+
+
+def test_the_pool_is_a_sample_without_the_texts_of_train(made, tmp_path, monkeypatch):
+    monkeypatch.setattr(compare_module, "POOL_TEXTS", 20)
+    pool = tmp_path / "pool.csv"
+    options = made(n=40, unlabelled=str(pool))
+    train = (tmp_path / "train.csv").read_text()
+    pool.write_text(train.upper().replace("TEXT,LABEL", "text,label") + corpus(70, seed=3).split("\n", 1)[1])
+    data = read_data(options, Reporter(quiet=True))
+    assert len(data.pool) == 20 and not {t.lower() for t in data.pool} & set(data.rows.texts)
+    assert data.pool == read_data(options, Reporter(quiet=True)).pool
+    numbers = [int(text.split()[-1]) for text in data.pool]
+    assert numbers == sorted(numbers)
+    pool.write_text(train)
+    with pytest.raises(RequestError, match="no text that is not in TRAIN"):
+        read_data(options, Reporter(quiet=True))
+
+
+def test_too_many_unusable_rows_are_refused_first(made, tmp_path):
+    options = made(n=40)
+    path = tmp_path / "train.csv"
+    path.write_text(path.read_text() + ",fruit\n" * 14)
+    with pytest.raises(TooManyRejected, match="14 of 54 rows of TRAIN cannot be used"):
+        read_data(options, Reporter(quiet=True))
+
+
+def test_what_cannot_work_is_refused_before_any_work(made, tmp_path):
+    for wrong, message in (
+        ({"generators": ("eda", "edda")}, "no generator 'edda'"),
+        ({"address": "127.0.0.1:1"}, "no Ray at --address 127.0.0.1:1"),
+    ):
+        with pytest.raises(RequestError, match=message):
+            compare(replace(made(), **wrong))
+        assert not (tmp_path / "out").exists()
 
 
 def test_wrong_requests(made, local_ray, tmp_path):
