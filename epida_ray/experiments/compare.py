@@ -31,7 +31,7 @@ from epida_ray.method.requests import TrainRequest
 from epida_ray.method.track import Trackers
 from epida_ray.runs.manifest import versions
 from epida_ray.runs.run import digest
-from epida_ray.stream.cluster import check_reachable, connected
+from epida_ray.stream.cluster import check_reachable, cluster_cpus, connected
 
 COMPARISON = "compare.json"
 FOLDS = 5
@@ -95,7 +95,7 @@ def compare(options: CompareOptions, reporter: Reporter | None = None) -> Compar
         checked = _check(options, storage, reporter)
     with connected(options.address, reporter):
         if result is None:
-            work = Work(data, recipes, storage, reporter, options.time)
+            work = Work(data, recipes, storage, reporter, options.time, pace=1 / cluster_cpus())
             work.compare()
             result = _result(options, identity, work, checked)
             if result.recommended is not None:

