@@ -202,7 +202,9 @@ def _pool(options: CompareOptions, train: Sequence[str], reporter: Reporter) -> 
 
 def _check(options: CompareOptions, storage: Storage, reporter: Reporter) -> Checked:
     """Look for faults in the data first, and say what matters."""
-    checked = check(options.input, options.test, seed=options.seed, reporter=reporter, **options.reading())
+    checked = check(
+        options.input, options.test, seed=options.seed, exclude=options.output, reporter=reporter, **options.reading()
+    )
     write(checked, Storage(below(storage.location, "check")))
     for finding in checked.findings:
         if finding.level != "note":
