@@ -150,12 +150,20 @@ def _search(storage: Storage, plain: dict[str, Any]) -> dict[str, Any]:
             "gains": [
                 {"name": "in the search: the best of many, so too high", "mean": found.validated - found.baseline},
                 {"name": "on rows that it never saw", "mean": found.difference, "low": found.low, "high": found.high},
+                *_by_rewrites(found),
             ],
             "options": found.options,
             "head": head,
             "body": body,
         },
     }  # fmt: skip
+
+
+def _by_rewrites(found: Tuned) -> list[dict[str, Any]]:
+    if found.outer_plain is None:
+        return []
+    interval = {"mean": found.rewrites, "low": found.rewrites_low, "high": found.rewrites_high}
+    return [{"name": "of that, by rewrites", **interval}]
 
 
 def _check(storage: Storage, plain: dict[str, Any]) -> dict[str, Any]:
