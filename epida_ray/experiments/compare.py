@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,8 @@ def compare(options: CompareOptions, reporter: Reporter | None = None) -> Compar
     storage = Storage(options.output)
     for name in options.generators:
         GENERATORS.find(name)
+    if storage.is_local and Path(storage.root).resolve().is_relative_to(Path(options.input).resolve()):
+        raise RequestError("--output is inside TRAIN, and `epida train` would learn from its tables; choose another")
     data = read_data(options, reporter)
     recipes = chosen_recipes(
         default_recipes(data.rows.y, options.unlabelled is not None, options.generators), options.recipes

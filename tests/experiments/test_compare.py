@@ -291,6 +291,7 @@ def test_what_cannot_work_is_refused_before_any_work(made, tmp_path):
     for wrong, message in (
         ({"generators": ("eda", "edda")}, "no generator 'edda'"),
         ({"address": "127.0.0.1:1"}, "no Ray at --address 127.0.0.1:1"),
+        ({"input": str(tmp_path)}, "--output is inside TRAIN"),
     ):
         with pytest.raises(RequestError, match=message):
             compare(replace(made(), **wrong))
