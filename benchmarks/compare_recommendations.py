@@ -26,8 +26,13 @@ from epida_ray.method.trainer import LabelledRows
 from epida_ray.stream.cluster import connected
 from epida_ray.stream.tasks import run_tasks, share
 
-SETTINGS = ("trec:1%", "cr:5%", "sst2:1%", "subj:1%", "trec:10%", "irony:10%", "agnews:60")
+SETTINGS = (
+    "trec:1%", "cr:5%", "sst2:1%", "subj:1%", "trec:10%", "irony:1%", "irony:10%", "agnews:60", "agnews:120",
+    "sentiment:1%",
+)  # fmt: skip
 POOL = 1500
+WORSE = 0.01
+"""A recommendation that is behind the simplest recipe by more is a bad one."""
 
 
 def write_files(setting: str, data_dir: str, folder: Path) -> LabelledRows:
@@ -72,7 +77,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="seeds of each recipe on the test set")
     parser.add_argument("--setting", action="append", help="DATASET:SIZE; may be repeated")
     given = parser.parse_args()
-    behind, above = [], []
+    behind, above, worse = [], [], []
     print(f"{'setting':12} {'recommended':42} {'its F1':>7} {'best':>7} {'linear':>7} {'cnn':>7}  best recipe")
     with connected(None):
         for setting in given.setting or SETTINGS:
@@ -85,15 +90,18 @@ def main() -> None:
             recommended = compare(options, Reporter()).recommended
             scores = hindsight(read_data(options, Reporter()), test, given.seeds, folder / "hindsight.json")
             best = max(scores, key=lambda name: scores[name])
-            got = scores[recommended] if recommended else 0.0
+            got = scores[recommended or "linear"]  # who is told that nothing can be learned has the simplest
             behind.append(scores[best] - got)
             above.append(got - scores["cnn"])
+            if got < scores["linear"] - WORSE:
+                worse.append(setting)
             print(
                 f"{setting:12} {recommended or 'nothing':42} {got:7.3f} {scores[best]:7.3f} {scores['linear']:7.3f} "
                 f"{scores['cnn']:7.3f}  {best}",
                 flush=True,
             )
     print(f"behind the best by hindsight: {np.mean(behind):.3f}; above the CNN: {np.mean(above):+.3f}")
+    print(f"worse than the simplest by more than {WORSE}: {len(worse)} of {len(behind)} {' '.join(worse)}")
 
 
 if __name__ == "__main__":

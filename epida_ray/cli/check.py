@@ -55,7 +55,7 @@ def command(
 
     found = check(
         train, test, text_column=text_column, label_column=label_column, encoding=encoding, delimiter=delimiter,
-        classifier=classifier, seed=seed, reporter=Reporter(quiet or as_json),
+        classifier=classifier, seed=seed, exclude=output, reporter=Reporter(quiet or as_json),
     )  # fmt: skip
     if output is not None:
         write(found, Storage(output))

@@ -50,9 +50,10 @@ def command(
         tuple(track or ()),
     )  # fmt: skip
     found = tune(options, Reporter(quiet), quiet)
+    plain = "" if found.outer_plain is None else f", what was found without its rewrites {found.outer_plain:.3f}"
     typer.echo(
-        f"macro-F1 over the folds: {found.validated:.3f}, without rewrites {found.baseline:.3f}; on "
-        f"{found.outer_rows:,} other rows: {found.outer:.3f}, without rewrites {found.outer_baseline:.3f}"
+        f"macro-F1 over the folds: {found.validated:.3f}, baseline without rewrites {found.baseline:.3f}; on "
+        f"{found.outer_rows:,} other rows: {found.outer:.3f}, baseline {found.outer_baseline:.3f}{plain}"
     )
     typer.echo(found.summary)
     typer.echo(f"to train with what was found: epida train {train} --config {output}/{BEST} --output model")

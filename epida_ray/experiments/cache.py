@@ -22,6 +22,7 @@ DEPENDS_ON = (
     "core/labels.py",
     "core/metrics.py",
     "core/sample.py",
+    "core/splitmix.py",
     "data",
     "generate",
     "classify",
@@ -73,11 +74,12 @@ def environment(trial: Trial, classifier: ClassifierFacts) -> dict[str, Any]:
     """
     method = trial.method
     names = (trial.classifier, *named(method.generator, method.generator_args))
+    own = plugin_contents(names, json.dumps([trial.classifier_args, _identifying(method)]))
     return {
         "versions": _versions(),
         "classifier": classifier.description,
         "threads": classifier.threads,
-        "contents": _contents(names, json.dumps([trial.classifier_args, _identifying(method)])),
+        "contents": own,
         "machine": [platform.node(), os.cpu_count()] if "speed" in trial.measure else None,
     }
 
@@ -110,7 +112,7 @@ _versions = cache(versions)
 
 
 @cache
-def _contents(names: tuple[str, ...], arguments: str) -> dict[str, str]:
+def plugin_contents(names: tuple[str, ...], arguments: str) -> dict[str, str]:
     """Return the digests of what these plug-ins and their arguments name, read once for all trials."""
     of_classifier, of_generator = json.loads(arguments)
     return contents(names, of_classifier) | contents((), of_generator)

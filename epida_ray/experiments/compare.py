@@ -5,28 +5,35 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from epida_ray.core.errors import RequestError
+from epida_ray.core.errors import RequestError, TooManyRejected
 from epida_ray.core.labels import label_set
 from epida_ray.core.progress import Reporter
-from epida_ray.data.plan import Columns, plan_inputs
+from epida_ray.data.plan import Columns, Plan, plan_inputs
 from epida_ray.data.reader import ShardReader
 from epida_ray.data.storage import Storage, below
 from epida_ray.experiments.compare_folds import Data
 from epida_ray.experiments.compare_recipes import Recipe, chosen_recipes, command_lines, default_recipes
 from epida_ray.experiments.compare_results import TABLES, Comparison, recommend, summarise
 from epida_ray.experiments.compare_work import Work
+from epida_ray.generate import GENERATORS
 from epida_ray.method.check import Checked, check, write
 from epida_ray.method.checks import check_classes
-from epida_ray.method.prepare import NO_ROWS, labelled, read_labelled
+from epida_ray.method.contents import contents
+from epida_ray.method.pool import text_hash
+from epida_ray.method.prepare import NO_ROWS, labelled, plan_request, read_labelled
+from epida_ray.method.requests import TrainRequest
 from epida_ray.method.track import Trackers
 from epida_ray.runs.manifest import versions
-from epida_ray.stream.cluster import connected
+from epida_ray.runs.run import digest
+from epida_ray.stream.cluster import check_reachable, cluster_cpus, connected
 
 COMPARISON = "compare.json"
 FOLDS = 5
@@ -73,42 +80,82 @@ def compare(options: CompareOptions, reporter: Reporter | None = None) -> Compar
     """
     reporter = reporter or Reporter(quiet=True)
     storage = Storage(options.output)
+    for name in options.generators:
+        GENERATORS.find(name)
+    if storage.is_local and Path(storage.root).resolve().is_relative_to(Path(options.input).resolve()):
+        raise RequestError("--output is inside TRAIN, and `epida train` would learn from its tables; choose another")
     data = read_data(options, reporter)
     recipes = chosen_recipes(
         default_recipes(data.rows.y, options.unlabelled is not None, options.generators), options.recipes
     )
-    identity = json.loads(json.dumps(options.identity(data.digest()) | {"all": [r.name for r in recipes]}))
-    if storage.exists(COMPARISON):
-        stored = Comparison(**json.loads(storage.read(COMPARISON)))
-        if stored.identity == identity:
-            reporter.say(f"{options.output} is finished already")
-            return stored
+    identity = _identity(options, data, recipes)
+    result = _stored(storage, identity)
+    if result is not None and not result.untrained:
+        reporter.say(f"{options.output} is finished already")
+        return result
+    check_reachable(options.address)
     from epida_ray.experiments.report import write_report  # here, because it imports this module
 
     report = partial(write_report, storage.location)
     with Trackers(options.track, storage, "compare", asdict(options), reporter, report) as trackers:
-        checked = _check(options, storage, reporter)
+        if result is None:
+            checked = _check(options, storage, reporter)
         with connected(options.address, reporter):
-            work = Work(data, recipes, storage, reporter, options.time)
-            work.compare()
-            result = _result(options, identity, work, checked)
-            if result.recommended is not None:
-                recipe = next(r for r in recipes if r.name == result.recommended)
-                result.curve = work.curve(recipe)
-                if options.train_best or options.test is not None:
-                    _train_best(options, recipe, result, reporter)
-        result.write(storage)
+            if result is None:
+                work = Work(data, recipes, storage, reporter, options.time, pace=1 / cluster_cpus())
+                work.compare()
+                result = _result(options, identity, work, checked)
+                if result.recommended is not None:
+                    result.curve = work.curve(next(r for r in recipes if r.name == result.recommended))
+                    result.untrained = options.train_best or options.test is not None
+                result.write(storage)  # before the training, which may fail
+            if result.untrained:
+                _train_best(options, next(r for r in recipes if r.name == result.recommended), result, reporter)
+                result.untrained = False
+                result.write(storage)
         trackers.finish(result.figures(), (COMPARISON, *TABLES))
     return result
 
 
+def _identity(options: CompareOptions, data: Data, recipes: Sequence[Recipe]) -> dict[str, Any]:
+    """Return what makes two comparisons the same one; of files and of own code the content counts."""
+    files = {}
+    for name, label in (("test", options.label_column), ("unlabelled", None)):
+        if (location := getattr(options, name)) is not None:
+            files[name] = digest(_plan(options, location, label).identity())
+    same = options.identity(data.digest()) | {
+        "rows": data.rows_digest(), "all": [r.name for r in recipes], "files": files,
+        "contents": contents(options.generators, {}),
+    }  # fmt: skip
+    return dict(json.loads(json.dumps(same)))
+
+
+def _stored(storage: Storage, identity: dict[str, Any]) -> Comparison | None:
+    """Return the same comparison if OUTPUT has it; raise RequestError when OUTPUT has one of other rows."""
+    if not storage.exists(COMPARISON):
+        return None
+    stored = Comparison(**json.loads(storage.read(COMPARISON)))
+    if stored.identity.get("rows", identity["rows"]) != identity["rows"]:
+        raise RequestError(f"{storage.location} holds a comparison of other data; choose another --output")
+    return stored if stored.identity == identity else None
+
+
+def _plan(options: CompareOptions, location: str, label: str | None) -> Plan:
+    columns = Columns(text=options.text_column, label=label)
+    return plan_inputs(location, columns, options.encoding, options.output, options.delimiter)
+
+
 def read_data(options: CompareOptions, reporter: Reporter) -> Data:
     """Read TRAIN and the pool; raise RequestError when they cannot be cross-validated."""
-    columns = Columns(text=options.text_column, label=options.label_column)
-    plan = plan_inputs(options.input, columns, options.encoding, options.output, options.delimiter)
-    rows, rejected = read_labelled(plan)
+    rows, rejected = read_labelled(_plan(options, options.input, options.label_column))
     if not rows:
         raise RequestError(NO_ROWS)
+    allowed: float = TrainRequest.model_fields["max_rejected"].default
+    if len(rejected) > allowed * (len(rows) + len(rejected)):
+        raise TooManyRejected(
+            f"{len(rejected):,} of {len(rows) + len(rejected):,} rows of TRAIN cannot be used, and `epida train` "
+            f"accepts a share of {allowed:g}; the first: {rejected[0].reason}. Fix or remove them"
+        )
     if rejected:
         reporter.warn(f"{len(rejected):,} rows of TRAIN cannot be used; the first: {rejected[0].reason}")
     labels = label_set([row.label for row in rows])
@@ -128,32 +175,43 @@ def read_data(options: CompareOptions, reporter: Reporter) -> Data:
             "or give --allow-rare, with which it is learned from and never tested"
         )
     rare = frozenset(np.flatnonzero(np.isin(made.y, single)).tolist())
-    return Data(made, labels, _pool(options, reporter), options.folds, options.seed, rare)
+    return Data(made, labels, _pool(options, made.texts, reporter), options.folds, options.seed, rare)
 
 
-def _pool(options: CompareOptions, reporter: Reporter) -> tuple[str, ...]:
+def _pool(options: CompareOptions, train: Sequence[str], reporter: Reporter) -> tuple[str, ...]:
+    """Return a sample of the unlabelled texts, in their order, without those of TRAIN, which folds test."""
     if options.unlabelled is None:
         return ()
-    columns = Columns(text=options.text_column, label=None)
-    plan = plan_inputs(options.unlabelled, columns, options.encoding, options.output, options.delimiter)
+    plan = _plan(options, options.unlabelled, None)
     reader = ShardReader(plan)
-    texts: list[str] = []
+    known = {text_hash(text) for text in train}
+    random = np.random.default_rng([options.seed, 12])
+    total, in_train = 0, 0
+    kept: list[tuple[float, int, str]] = []
     for shard in plan.shards():
         table = reader.read(shard)
         both = zip(table["text"].to_pylist(), table["reason"].to_pylist(), strict=True)
-        texts += [text for text, reason in both if reason is None]
-    if not texts:
-        raise RequestError(f"--unlabelled: {options.unlabelled} has no text that can be used")
-    if len(texts) > POOL_TEXTS:
-        reporter.say(f"recipes are compared with {POOL_TEXTS:,} of the {len(texts):,} unlabelled texts")
-        taken = np.sort(np.random.default_rng([options.seed, 12]).permutation(len(texts))[:POOL_TEXTS])
-        texts = [texts[i] for i in taken.tolist()]
-    return tuple(texts)
+        good = [text for text, reason in both if reason is None]
+        fresh = [text for text in good if text_hash(text) not in known]
+        in_train += len(good) - len(fresh)
+        kept += zip(random.random(len(fresh)).tolist(), range(total, total + len(fresh)), fresh, strict=True)
+        kept = sorted(kept)[:POOL_TEXTS]
+        total += len(fresh)
+    if in_train:
+        reporter.warn(f"{in_train:,} texts of --unlabelled are in TRAIN, too; recipes are compared without them")
+    if not kept:
+        only = "no text that is not in TRAIN" if in_train else "no text that can be used"
+        raise RequestError(f"--unlabelled: {options.unlabelled} has {only}")
+    if total > POOL_TEXTS:
+        reporter.say(f"recipes are compared with {POOL_TEXTS:,} of the {total:,} unlabelled texts")
+    return tuple(text for _, _, text in sorted(kept, key=lambda one: one[1]))
 
 
 def _check(options: CompareOptions, storage: Storage, reporter: Reporter) -> Checked:
     """Look for faults in the data first, and say what matters."""
-    checked = check(options.input, options.test, seed=options.seed, reporter=reporter, **options.reading())
+    checked = check(
+        options.input, options.test, seed=options.seed, exclude=options.output, reporter=reporter, **options.reading()
+    )
     write(checked, Storage(below(storage.location, "check")))
     for finding in checked.findings:
         if finding.level != "note":
@@ -194,13 +252,23 @@ def _train_best(options: CompareOptions, recipe: Recipe, result: Comparison, rep
     more = _more(options, recipe) | {"address": options.address}
     if recipe.teacher is not None:
         plain = _more(options, recipe.teacher) | {"address": options.address}
-        teacher = train(recipe.teacher.request(options.input, below(options.output, "teacher"), **plain), reporter)
+        teacher = train(_placed(recipe.teacher.request(options.input, options.output, **plain), "teacher"), reporter)
         more["teacher"] = teacher.model_dir
     if options.test is not None:
         more["eval"] = options.test
-    best = train(recipe.request(options.input, below(options.output, "best"), **more), reporter)
+    best = train(_placed(recipe.request(options.input, options.output, **more), "best"), reporter)
     if best.test is not None:
         result.test = {k: best.test[k] for k in ("macro_f1", "accuracy")}
     if options.train_best:
-        Storage(options.output).upload(Storage(best.output).local_copy("model"), "model")
+        storage = Storage(options.output)
+        if storage.names("model"):
+            storage.remove_folder("model")
+        storage.upload(Storage(best.output).local_copy("model"), "model")
         result.model = below(options.output, "model")
+
+
+def _placed(request: TrainRequest, folder: str) -> TrainRequest:
+    """Return the request with a directory of its own, in which another request has never run."""
+    _, identity = plan_request(request, ("eval", "unlabelled"))
+    output = below(request.output, f"{folder}/{digest(identity)[:12]}")
+    return request.model_copy(update={"output": output})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -13,10 +13,11 @@ import numpy as np
 
 from epida_ray.classify.threads import torch_threads
 from epida_ray.core.errors import RequestError
-from epida_ray.experiments.cache import code_digest
+from epida_ray.experiments.cache import code_digest, plugin_contents
 from epida_ray.experiments.compare_recipes import Recipe
 from epida_ray.experiments.datasets import order_stratified
 from epida_ray.experiments.trials import train_request
+from epida_ray.generate import identifying
 from epida_ray.method.folds import stratified_folds
 from epida_ray.method.trainer import LabelledRows
 from epida_ray.runs.manifest import versions
@@ -52,6 +53,10 @@ class Data:
             total.update("\0".join(texts).encode("utf-8", "surrogatepass") + b"\1")
         total.update(self.rows.y.tobytes())
         return total.hexdigest()
+
+    def rows_digest(self) -> str:
+        """Return a digest of the labelled rows alone."""
+        return replace(self, pool=(), folds=0, seed=0, rare=frozenset()).digest()
 
     def split(self, fold: Fold) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows to learn from and the rows to test, both ascending."""
@@ -109,7 +114,12 @@ def fold_key(recipe: Recipe, data_digest: str, fold: Fold) -> str:
     """Return the key of a fold's result: whatever can change its predictions."""
     requests, one = [], recipe
     while True:
-        requests.append([one.request().result_options(), one.pool])
+        request = one.request()
+        arguments = identifying(request.generator, request.generator_args) if request.generator_args else {}
+        own = plugin_contents(
+            (request.classifier, request.generator), json.dumps([request.classifier_args, arguments], default=str)
+        )
+        requests.append([request.result_options(), one.pool, own])
         if one.teacher is None:
             break
         one = one.teacher

@@ -10,10 +10,14 @@ from typing import Any
 import numpy as np
 
 from epida_ray.classify import CLASSIFIERS
+from epida_ray.classify.cnn import CNN
 from epida_ray.core.errors import RequestError
+from epida_ray.core.labels import dev_split
 from epida_ray.core.options import flag, option_of
 from epida_ray.method.checks import UNEVEN
 from epida_ray.method.requests import NO_GENERATOR, TrainRequest, make_request
+from epida_ray.method.schedule import make_schedule
+from epida_ray.method.trainer import DEV_SHARE
 
 LONGER = 3
 """How many times as many epochs the recipe with longer training has."""
@@ -43,15 +47,15 @@ def default_recipes(y: np.ndarray, pool: bool, generators: Sequence[str] = ("eda
     none = {"generator": NO_GENERATOR}
     cnn, encoder = {"classifier": "cnn"}, {"classifier": "encoder"}
     tuned = {**encoder, "classifier_args": {"tune": "contrastive"}}
-    frozen = Recipe("encoder", 2, none | encoder)
+    frozen, adapted = Recipe("encoder", 2, none | encoder), Recipe("encoder, tuned", 2, none | tuned)
     recipes = [
         Recipe("linear", 0, none | {"classifier": "linear"}),
         Recipe("cnn", 1, none | cnn),
-        Recipe("cnn, trained longer", 1, none | cnn | {"pretrain_epochs": 20 * LONGER, "epochs_per_round": 5 * LONGER}),
+        Recipe("cnn, trained longer", 1, none | cnn | _longer(y)),
     ]
     with_encoder = not any(row.name == "encoder" and row.missing for row in CLASSIFIERS.listing())
     if with_encoder:
-        recipes += [frozen, Recipe("encoder, tuned", 2, none | tuned)]
+        recipes += [frozen, adapted]
     counts = np.bincount(y)
     if counts.max() >= UNEVEN * max(1, counts.min()):
         recipes.append(Recipe("cnn, balanced", 1, none | cnn | {"balance": True}))
@@ -70,10 +74,21 @@ def default_recipes(y: np.ndarray, pool: bool, generators: Sequence[str] = ("eda
             Recipe("encoder, unlabelled texts", 4, none | encoder, pool=True),
             Recipe("encoder, tuned, unlabelled texts", 4, none | tuned, pool=True),
             Recipe("cnn, unlabelled texts, encoder as teacher", 5, none | cnn, pool=True, teacher=frozen),
+            Recipe("cnn, unlabelled texts, tuned encoder as teacher", 5, none | cnn, pool=True, teacher=adapted),
         ]
     elif pool:
         recipes.append(Recipe("cnn, unlabelled texts", 4, none | cnn, pool=True))
     return sorted(recipes, key=lambda recipe: recipe.effort)
+
+
+def _longer(y: np.ndarray) -> dict[str, int]:
+    """Return the epochs of a CNN that learns LONGER times as long from all of these rows as it does by default."""
+    rows = len(y) - int(dev_split(y, DEV_SHARE, 0).sum())
+    plain = make_schedule(rows, TrainRequest.model_fields["rounds"].default, CNN.defaults)
+    return {
+        "pretrain_epochs": LONGER * plain.pretrain,
+        "epochs_per_round": max(1, round(LONGER * sum(plain.rounds) / len(plain.rounds))),
+    }
 
 
 def chosen_recipes(recipes: Sequence[Recipe], names: Sequence[str]) -> list[Recipe]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from epida_ray.experiments.compare_work import Work
 
 TABLES = ("recipes.csv", "curve.csv", "halving.csv")
+FIRST_LOOK = 2
+"""Folds from which on a recipe is judged."""
 MARGIN = 0.01
 """How far a simpler recipe may be behind the best one and still be recommended."""
 CLOSE = 0.5
@@ -54,6 +56,8 @@ class Comparison:
     curve: list[dict[str, Any]] = field(default_factory=list)
     test: dict[str, float] | None = None
     model: str | None = None
+    untrained: bool = False
+    """Whether the recommended recipe has yet to be trained on all rows."""
     input: str = ""
     command: list[str] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
@@ -99,7 +103,7 @@ def summarise(work: Work) -> list[dict[str, Any]]:
             row |= {
                 "macro_f1": score(votes, work.data.rows.y),
                 "chance": chance(votes, work.data.rows.y, work.data.seed),
-                "train_seconds": max(one["seconds"] for one in done),
+                "train_seconds": _train_seconds(work, recipe, done),
                 "texts_per_second": float(np.median([one["texts_per_second"] for one in done])),
                 "fold_scores": [_fold_score(work, fold, one) for fold, one in zip(folds, done, strict=True)],
             }
@@ -107,6 +111,15 @@ def summarise(work: Work) -> list[dict[str, Any]]:
             row |= {"difference": found.mean, "low": found.low, "high": found.high, "verdict": found.verdict}
         rows.append(row)
     return rows
+
+
+def _train_seconds(work: Work, recipe: Recipe, done: Sequence[dict[str, Any]]) -> float:
+    """Return how long the recipe trains. Folds find the texts of a frozen encoder embedded already: that is added."""
+    seconds = [float(one["seconds"]) for one in done]
+    if recipe.options.get("classifier") != "encoder" or recipe.options.get("classifier_args"):
+        return max(seconds)
+    texts = max(one["learned"] for one in done) + (len(work.data.pool) if recipe.pool else 0)
+    return min(seconds) + texts / float(np.median([one["texts_per_second"] for one in done]))
 
 
 def _fold_score(work: Work, fold: Any, one: dict[str, Any]) -> float:
@@ -117,9 +130,10 @@ def _fold_score(work: Work, fold: Any, one: dict[str, Any]) -> float:
 def recommend(work: Work, rows: Sequence[dict[str, Any]]) -> tuple[str | None, str]:
     """Return the recipe to use, or None, and why in one sentence.
 
-    The candidates were not dropped and have been tested in every fold, if the time sufficed for that. "Not worse than
-    the best" means behind it by less than a hundredth, or by less than half a standard error of the paired difference.
-    Of the recipes with the least effort that are not worse, it is the one with the best score.
+    The candidates were not dropped and have been tested in every fold, if the time sufficed for that. One that lacks
+    folds is a candidate, too, if it is better, by its paired interval, than the best of those. "Not worse than the
+    best" means behind it by less than a hundredth, or by less than half a standard error of the paired difference. Of
+    the recipes with the least effort that are not worse, it is the one with the best score.
     """
     tested = [row for row in rows if row["macro_f1"] is not None and not row["failure"]]
     learned = [row for row in tested if row["chance"] < SIGNIFICANT / len(tested)]
@@ -128,10 +142,17 @@ def recommend(work: Work, rows: Sequence[dict[str, Any]]) -> tuple[str | None, s
             "nothing can be learned from these labels: no recipe predicts them better than chance does; check that "
             "texts and labels belong together, or label more rows"
         )
-    least = min(work.data.folds, max(row["folds"] for row in learned))
-    candidates = [row for row in learned if row["dropped_after"] is None and row["folds"] >= least] or learned
+    left = [row for row in learned if row["dropped_after"] is None and row["folds"] >= FIRST_LOOK] or learned
+    least = min(work.data.folds, max(row["folds"] for row in left))
+    candidates = [row for row in left if row["folds"] >= least]
     gain = {row["recipe"]: row["difference"] or 0.0 for row in candidates}
-    best = max(candidates, key=lambda row: gain[row["recipe"]])["recipe"]
+    best = max(gain, key=lambda name: gain[name])
+    for row in left:
+        apart = work.apart(row["recipe"], best) if row["folds"] < least else None
+        if apart is not None and apart.low > 0:
+            candidates.append(row)
+            gain[row["recipe"]] = gain[best] + apart.mean
+    best = max(gain, key=lambda name: gain[name])
     close = []
     for row in candidates:
         behind = work.apart(best, row["recipe"])
@@ -152,15 +173,30 @@ def _reason(work: Work, rows: Sequence[dict[str, Any]], chosen: dict[str, Any], 
     if best != name and (behind := work.apart(best, name)) is not None:
         said.append(f"and {best!r}, which asks for more, scores {behind} more ({behind.verdict})")
     elif name == simplest:
-        others = [row for row in rows if row is not chosen and row["folds"] >= chosen["folds"]]
-        said.append(
-            "it is the simplest recipe, and no other one is clearly better"
-            if others or any(row["dropped_after"] for row in rows)
-            else "it is the simplest recipe, and the time did not suffice to test another one in all folds"
-        )
+        said.append(f"it is the simplest recipe, and {_others(work, [row for row in rows if row is not chosen])}")
+    elif _short(work, [row for row in rows if row["effort"] < chosen["effort"]]):
+        said.append("and no simpler recipe that was tested in all folds comes close")
     else:
         said.append("and no recipe that is simpler comes close")
     return ", ".join(said)
+
+
+def _short(work: Work, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the recipes that the time did not suffice to judge."""
+    return [r for r in rows if r["folds"] < work.data.folds and r["dropped_after"] is None and not r["failure"]]
+
+
+def _others(work: Work, rows: Sequence[dict[str, Any]]) -> str:
+    """Say how the other recipes compare with the simplest one, which is recommended."""
+    short = _short(work, rows)
+    if better := [row for row in rows if row["verdict"] == "better"]:
+        folds = better[0]["folds"]
+        return f"{better[0]['recipe']!r} looks better, but was tested in {folds} fold{'s' if folds > 1 else ''} only"
+    if not short:
+        return "no other one is clearly better"
+    if len(short) == len(rows):
+        return "the time did not suffice to test another one in all folds"
+    return "no other one is clearly better in the folds that the time sufficed for"
 
 
 def learning_curve(work: Work, recipe: Recipe, shares: Sequence[float]) -> list[dict[str, Any]]:

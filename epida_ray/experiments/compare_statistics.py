@@ -65,21 +65,27 @@ def widening(folds: int) -> float:
 
 
 def difference(a: np.ndarray, b: np.ndarray, y: np.ndarray, wider: float = 1.0, seed: int = 0) -> Interval:
-    """Return score(a) − score(b) with an interval; both have votes for the same rows.
+    """Return score(a) − score(b) with an interval; both have votes [N, C] for the same rows.
 
-    Each row is drawn a Poisson(1) number of times (bootstrap), together with all its votes in both. The interval is
-    `wider` times as wide as the draws alone would make it.
+    Each row is drawn a Poisson(1) number of times (bootstrap), together with all its votes in both. Votes [S, N, C] are
+    those of S runs: runs are drawn, too, so that the interval says what other seeds may give. The interval is `wider`
+    times as wide as the draws alone would make it.
     """
-    tested = np.flatnonzero(a.sum(axis=1) > 0)
-    a, b, y = a[tested], b[tested], y[tested]
-    random = np.random.default_rng([seed, 22])
-    n = len(y)
+    a, b = (one if one.ndim == 3 else one[None] for one in (a, b))
+    tested = np.flatnonzero(a.sum(axis=(0, 2)) > 0)
+    a, b, y = a[:, tested], b[:, tested], y[tested]
+    random, of_runs = np.random.default_rng([seed, 22]), np.random.default_rng([seed, 24])
+    n, runs = len(y), len(a)
     draws = []
     for _ in range(DRAWS // _AT_ONCE):
         weights = random.poisson(1.0, size=(_AT_ONCE, n)).astype(np.float64)
-        draws.append(macro_f1(confusion(a, y, weights)) - macro_f1(confusion(b, y, weights)))
+        times = of_runs.multinomial(runs, np.full(runs, 1 / runs), size=_AT_ONCE)
+        of_a, of_b = (
+            sum(times[:, r, None, None] * confusion(votes[r], y, weights) for r in range(runs)) for votes in (a, b)
+        )
+        draws.append(macro_f1(np.asarray(of_a)) - macro_f1(np.asarray(of_b)))
     drawn = np.concatenate(draws)
-    mean = score(a, y) - score(b, y)
+    mean = score(a.sum(axis=0), y) - score(b.sum(axis=0), y)
     low, high = np.quantile(drawn, [0.025, 0.975])
     error = wider * float(drawn.std())
     return Interval(mean, mean - wider * max(0.0, mean - low), mean + wider * max(0.0, high - mean), error)

@@ -15,20 +15,20 @@ from epida_ray.core.progress import Reporter, duration, printable
 from epida_ray.data.storage import Storage
 from epida_ray.experiments.compare_folds import Data, Fold, fold_key, run_fold
 from epida_ray.experiments.compare_recipes import Recipe
-from epida_ray.experiments.compare_results import learning_curve
+from epida_ray.experiments.compare_results import FIRST_LOOK, learning_curve
 from epida_ray.experiments.compare_statistics import Interval, difference, score, widening
 from epida_ray.experiments.layout import trial_file
 from epida_ray.stream.tasks import run_tasks, share
 
 REPETITIONS = 5
-FIRST_LOOK = 2
-"""Folds after which the first recipes may be dropped."""
 NARROW = 0.005
 """Half the width of an interval that needs no more folds."""
 CURVE = (0.25, 0.5)
 """Shares of the rows in a learning curve, besides all of them."""
 CURVE_TIME = 0.2
 """Share of the time that is kept for the learning curve."""
+LEAST_TIME = 60.0
+"""What is asked for at least when no fold has shown how long it takes."""
 STALL_TIMEOUT = 3600.0
 
 
@@ -75,10 +75,13 @@ class Work:
             self._drop(look)
             if time.monotonic() >= deadline:
                 self.stopped = "time"
-            elif look >= k and (len(self.alive()) <= 1 or self._narrow()):
+            elif look >= k and (len(self.rivals()) <= 1 or self._narrow()):
                 self.stopped = "clear"
             if self.stopped:
                 break
+        every = [Fold(i // k, i % k) for i in range(done)]
+        if self.paused or any(fold not in self.results[r.name] for r in self.rivals() for fold in every):
+            self.stopped = "time"
         self.stopped = self.stopped or "repetitions"
         self._check_enough()
 
@@ -86,6 +89,10 @@ class Work:
         """Return the recipes that are still compared; the simplest always is, because all are compared with it."""
         gone = self.dropped.keys() | self.failures.keys() | self.paused
         return [r for r in self.recipes if r is self.recipes[0] or r.name not in gone]
+
+    def rivals(self) -> list[Recipe]:
+        """Return the recipes that may still turn out to be the best."""
+        return [r for r in self.alive() if r.name not in self.dropped]
 
     def cost(self, name: str) -> float:
         """Return the mean seconds of a fold of the recipe; 0 when none is known."""
@@ -95,7 +102,8 @@ class Work:
     def _halve(self, folds: Sequence[Fold], deadline: float) -> None:
         """Pause the recipes with the worst scores until what is left can finish these folds in time."""
         left = deadline - time.monotonic()
-        while len(names := [r.name for r in self.alive()]) > 2:
+        while len(self.rivals()) > 2:
+            names = [r.name for r in self.alive()]
             new = {name: [f for f in folds if f not in self.results[name]] for name in names}
             if sum(self.cost(name) * len(new[name]) for name in names) * self.pace <= left:
                 return
@@ -104,7 +112,19 @@ class Work:
             if not known:
                 return
             # A recipe that has only some of the folds is judged by the simplest recipe's score on the same ones.
-            self.paused.add(min(known, key=lambda name: self._gain(name, simplest)))
+            worst = min(known, key=lambda name: self._gain(name, simplest))
+            self.paused.add(worst)
+            self._note(len(self.full_folds(worst)), worst, "paused")
+
+    def _note(
+        self, folds: int, name: str, decision: str, leader: str | None = None, apart: Interval | None = None
+    ) -> None:
+        """Keep a decision on a recipe, after so many folds, and when it was made."""
+        numbers = apart._asdict() if apart is not None else dict.fromkeys(Interval._fields)
+        seconds = round(time.monotonic() - self.started, 1)
+        self.events.append(
+            {"folds": folds, "recipe": name, "decision": decision, "seconds": seconds, "leader": leader, **numbers}
+        )
 
     def _gain(self, name: str, simplest: str) -> float:
         folds, y = self.common(name, simplest), self.data.rows.y
@@ -180,14 +200,17 @@ class Work:
             apart = self.apart(name, leader)
             if apart is None:
                 continue
-            self.events.append({"folds": look, "recipe": name, "leader": leader, **apart._asdict()})
-            if apart.high < 0:
+            behind = apart.high < 0
+            goes_on = not behind or name == self.recipes[0].name
+            self._note(look, name, "goes on" if goes_on else "stopped", leader, apart)
+            if behind:
                 self.dropped[name] = len(self.common(name, leader))
 
     def _narrow(self) -> bool:
-        last = [e for e in self.events if e["folds"] == self.events[-1]["folds"]] if self.events else []
-        alive = {recipe.name for recipe in self.alive()}
-        return all((e["high"] - e["low"]) / 2 <= NARROW for e in last if e["recipe"] in alive)
+        compared = [e for e in self.events if e["leader"] is not None]
+        last = [e for e in compared if e["folds"] == compared[-1]["folds"]]
+        rivals = {recipe.name for recipe in self.rivals()}
+        return all((e["high"] - e["low"]) / 2 <= NARROW for e in last if e["recipe"] in rivals)
 
     def missing_time(self) -> float:
         """Return about how many seconds more it takes to test every recipe that is not dropped in every fold once."""
@@ -207,12 +230,13 @@ class Work:
         name = self.recipes[0].name
         if name in self.failures:
             raise RunError(f"the simplest recipe, {name}, failed: {self.failures[name]}")
-        known = self.cost(name)
+        known, spent = self.cost(name), time.monotonic() - self.started
         needed = (
             f"a fold of {name} takes {duration(known)} here; give at least {duration(3 * known * self.data.folds)} "
             "for it alone, and many times as much for all recipes"
             if known
-            else f"not even one fold of {name} was done; give several times as much"
+            else f"in {duration(spent)} not even one fold of {name} was done; give at least "
+            f"{duration(max(LEAST_TIME, 3 * spent * self.data.folds))}"
         )
         raise RequestError(f"--time {duration(self.time)} is too short for one recipe: {needed}")
 

@@ -60,7 +60,7 @@ function showHalving({ events, stopped }, { rows }) {
     h("p", {}, `Recipes are compared again and again while folds are added, and those that are clearly behind stop early, so that the time goes to the others. A dot is a comparison with the recipe that led at that time; a cross is where a recipe stopped. ${why[stopped] || ""}`),
     stripTable("halving-table", { range: [0, most], axis: niceTicks(0, most).filter(Number.isInteger), label: "folds that were done", heads: ["recipe", "last comparison with the leading recipe", "outcome"],
       rows: rows.map((row) => {
-        const mine = events.filter((event) => event.recipe === row.recipe), last = mine[mine.length - 1];
+        const mine = events.filter((event) => event.recipe === row.recipe && event.leader != null), last = mine[mine.length - 1];
         const early = (row !== rows[0] && row.dropped_after != null) || row.paused || row.failure, stroke = early ? color("--dropped") : color("--kept");
         return {
           name: row.recipe, marked: row.outcome === "recommended",
@@ -68,7 +68,7 @@ function showHalving({ events, stopped }, { rows }) {
             svg("line", { x1: at(0), x2: at(row.folds), y1: "50%", y2: "50%", stroke, "stroke-width": 3 }),
             ...mine.filter((event) => event.folds <= row.folds).map((event) => {
               const dot = svg("circle", { cx: at(event.folds), cy: "50%", r: 4, fill: stroke });
-              dot.append(svg("title", {}, `after ${event.folds} folds: ${between(event)} against ${event.leader}`));
+              dot.append(svg("title", {}, `after ${event.folds} folds${event.seconds == null ? "" : ` and ${span(event.seconds)}`}: ${between(event)} against ${event.leader}`));
               return dot;
             }),
             ...(early ? [svg("text", { class: "stop", x: at(row.folds), y: "50%", dy: "0.35em", "text-anchor": "middle" }, "✕")] : []),

@@ -20,6 +20,8 @@ from epida_ray.method.check import CHECKED
 
 MAX_FINDING = 1_000
 """Rows of a finding in the page; its CSV file has all."""
+DIGESTS = ("data", "rows", "all", "files", "contents")
+"""Parts of a comparison's identity that are no options."""
 LONGEST = 1_000
 """Characters of a text in the page."""
 NAMES = {
@@ -72,7 +74,7 @@ def _comparison(storage: Storage, plain: dict[str, Any]) -> dict[str, Any]:
         "halving": {"events": found.events, "stopped": found.stopped},
         "curve": {"rows": found.curve, "says": more_labels(found.curve, found.rows) if chosen else ""},
         "findings": _findings(json.loads(storage.read(f"check/{CHECKED}"))) if checked else [],
-        "request": {k: v for k, v in found.identity.items() if v not in (None, [], ()) and k not in ("data", "all")},
+        "request": {k: v for k, v in found.identity.items() if v not in (None, [], ()) and k not in DIGESTS},
     }
 
 
@@ -148,12 +150,20 @@ def _search(storage: Storage, plain: dict[str, Any]) -> dict[str, Any]:
             "gains": [
                 {"name": "in the search: the best of many, so too high", "mean": found.validated - found.baseline},
                 {"name": "on rows that it never saw", "mean": found.difference, "low": found.low, "high": found.high},
+                *_by_rewrites(found),
             ],
             "options": found.options,
             "head": head,
             "body": body,
         },
     }  # fmt: skip
+
+
+def _by_rewrites(found: Tuned) -> list[dict[str, Any]]:
+    if found.outer_plain is None:
+        return []
+    interval = {"mean": found.rewrites, "low": found.rewrites_low, "high": found.rewrites_high}
+    return [{"name": "of that, by rewrites", **interval}]
 
 
 def _check(storage: Storage, plain: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import numpy as np
 import yaml
 
 from epida_ray.core.errors import RequestError, RunError
+from epida_ray.core.labels import dev_split
 from epida_ray.core.progress import Reporter
 from epida_ray.data.plan import Columns, plan_inputs
 from epida_ray.data.storage import Storage
@@ -24,7 +25,9 @@ from epida_ray.experiments.compare_folds import Data, Fold, fold_key, run_fold, 
 from epida_ray.experiments.compare_recipes import Recipe
 from epida_ray.experiments.compare_statistics import Interval, difference, score
 from epida_ray.experiments.layout import trial_file
-from epida_ray.experiments.tune_space import baseline, read_space, tuned
+from epida_ray.experiments.tune_space import baseline, read_space, tuned, without_rewrites
+from epida_ray.method.folds import first_of_text
+from epida_ray.method.pool import text_hash
 from epida_ray.method.prepare import labelled, read_labelled, split_known
 from epida_ray.method.track import Trackers, numbers
 from epida_ray.method.trainer import LabelledRows
@@ -74,11 +77,17 @@ class Tuned:
     """Cross-validated macro-F1 of the best point; of the many that were tried, so it is too high."""
     outer_baseline: float
     outer: float
+    """Of the best point. The difference is that to the baseline."""
     difference: float
     low: float
     high: float
     options: dict[str, Any]
     summary: str
+    outer_plain: float | None = None
+    """Of the best point's other options, without its rewrites. The differences are what the rewrites add to it."""
+    rewrites: float = 0.0
+    rewrites_low: float = 0.0
+    rewrites_high: float = 0.0
     input: str = ""
     command: list[str] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
@@ -117,13 +126,18 @@ def tune(options: TuneOptions, reporter: Reporter | None = None, quiet: bool = T
             best = max(whole, key=lambda one: one.metrics[METRIC])
             recipe = tuned(best.config)
             reporter.say(f"measuring the best of {len(tried)} points on {len(outer):,} rows that the search never saw")
-            votes = _outer_votes({"baseline": reference, "tuned": recipe}, inner, outer)
+            arms = {"baseline": reference, "plain": without_rewrites(recipe.options), "tuned": recipe}
+            votes = _outer_votes(arms, inner, outer)
         apart = difference(votes["tuned"], votes["baseline"], outer.y, 1.0, options.seed)
+        rewrites = difference(votes["tuned"], votes["plain"], outer.y, 1.0, options.seed)
+        outer_scores = {name: score(one.sum(axis=0), outer.y) for name, one in votes.items()}
         result = Tuned(
             trials=len(tried), rows=len(inner.rows), outer_rows=len(outer), baseline=first,
-            validated=best.metrics[METRIC], outer_baseline=score(votes["baseline"], outer.y),
-            outer=score(votes["tuned"], outer.y), difference=apart.mean, low=apart.low, high=apart.high,
-            options=recipe.options, summary=summary(best.metrics[METRIC] - first, apart),
+            validated=best.metrics[METRIC], outer_baseline=outer_scores["baseline"],
+            outer=outer_scores["tuned"], difference=apart.mean, low=apart.low, high=apart.high,
+            options=recipe.options, summary=summary(best.metrics[METRIC] - first, apart, rewrites),
+            outer_plain=outer_scores["plain"], rewrites=rewrites.mean, rewrites_low=rewrites.low,
+            rewrites_high=rewrites.high,
             input=options.input, command=sys.argv, versions=versions(),
         )  # fmt: skip
         _write(storage, result, tried)
@@ -132,12 +146,17 @@ def tune(options: TuneOptions, reporter: Reporter | None = None, quiet: bool = T
     return result
 
 
-def summary(validated: float, apart: Interval) -> str:
-    """Say how much of the gain is real."""
-    verdicts = {
-        "better": "established", "worse": "worse than without rewrites", "no clear difference": "not established",
-    }  # fmt: skip
-    return f"cross-validated {validated:+.3f}, on data the search never saw {apart}: {verdicts[apart.verdict]}"
+def summary(validated: float, apart: Interval, rewrites: Interval) -> str:
+    """Say how much of the gain is real, and how much of it the rewrites give."""
+    verdict = {
+        "better": "established",
+        "worse": "worse than without rewrites",
+        "no clear difference": "not established",
+    }
+    return (
+        f"cross-validated {validated:+.3f}, on data the search never saw {apart}: {verdict[apart.verdict]}; of that by "
+        f"rewrites {rewrites}: {verdict[rewrites.verdict]}"
+    )
 
 
 def evaluate(config: dict[str, Any], data: Data, output: str) -> Iterator[dict[str, Any]]:
@@ -170,7 +189,7 @@ def _split(options: TuneOptions, reporter: Reporter) -> tuple[Data, LabelledRows
     shared = {name: getattr(options, name) for name in names}
     data = read_data(CompareOptions(options.input, options.output, allow_rare=True, **shared), reporter)
     if options.test is None:
-        inner, outer = data.rows.split(OUTER_SHARE, options.seed)
+        inner, outer = _outer_split(data.rows, options.seed)
     else:
         columns = Columns(text=options.text_column, label=options.label_column)
         plan = plan_inputs(options.test, columns, options.encoding, options.output, options.delimiter)
@@ -179,12 +198,28 @@ def _split(options: TuneOptions, reporter: Reporter) -> tuple[Data, LabelledRows
             raise RequestError("no row of TEST can be used")
         if unknown:
             reporter.warn(f"{len(unknown):,} rows of TEST are left out: {unknown[0].reason}")
-        inner, outer = data.rows, labelled(good, data.labels)
+        known = {text_hash(text) for text in data.rows.texts}
+        fresh = [row for row in good if text_hash(row.text) not in known]
+        if len(fresh) < len(good):
+            reporter.warn(f"{len(good) - len(fresh):,} rows of TEST are left out: their texts are in TRAIN, too")
+        if not fresh:
+            raise RequestError("TEST has no text that is not in TRAIN")
+        inner, outer = data.rows, labelled(fresh, data.labels)
     counts = np.bincount(inner.y, minlength=len(data.labels))
     rare = frozenset(np.flatnonzero(np.isin(inner.y, np.flatnonzero(counts == 1))).tolist())
     if len(inner) < 2 * options.folds:
         raise RequestError(f"{len(inner)} rows are too few for {options.folds} folds; label more")
     return Data(inner, data.labels, (), options.folds, options.seed, rare), outer
+
+
+def _outer_split(rows: LabelledRows, seed: int) -> tuple[LabelledRows, LabelledRows]:
+    """Return the rows to search with and the outer ones; equal texts stay together, so that none is on both sides."""
+    first = first_of_text(rows.texts)
+    distinct = np.flatnonzero(first == np.arange(len(rows)))
+    outer = np.zeros(len(rows), np.bool_)
+    outer[distinct] = dev_split(rows.y[distinct], OUTER_SHARE, seed)
+    outer = outer[first]
+    return rows.take(np.flatnonzero(~outer)), rows.take(np.flatnonzero(outer))
 
 
 def _identity(options: TuneOptions, space: dict[str, Any], inner: Data, outer: LabelledRows) -> dict[str, Any]:
@@ -194,8 +229,8 @@ def _identity(options: TuneOptions, space: dict[str, Any], inner: Data, outer: L
 
 
 def _outer_votes(recipes: dict[str, Recipe], inner: Data, outer: LabelledRows) -> dict[str, np.ndarray]:
-    """Train each recipe on all inner rows with several seeds; return its votes for the outer rows."""
-    votes = {name: np.zeros((len(outer), len(inner.labels))) for name in recipes}
+    """Train each recipe on all inner rows with several seeds; return its votes [S, N, C] for the outer rows."""
+    votes = {name: np.zeros((OUTER_SEEDS, len(outer), len(inner.labels))) for name in recipes}
     data, texts = share(inner), share(outer.texts)
     tasks = {
         f"{name} {seed}": (recipe, data, texts, inner.seed + seed)
@@ -205,7 +240,8 @@ def _outer_votes(recipes: dict[str, Recipe], inner: Data, outer: LabelledRows) -
     for key, predicted, failure in run_tasks(_predict_outer, tasks, what="trial", stall_timeout=STALL_TIMEOUT):
         if failure is not None:
             raise RunError(f"training on all inner rows failed: {failure}")
-        np.add.at(votes[key.split()[0]], (np.arange(len(outer)), predicted), 1)
+        name, number = key.split()
+        votes[name][int(number), np.arange(len(outer)), predicted] = 1
     return votes
 
 

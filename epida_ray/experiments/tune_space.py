@@ -9,10 +9,11 @@ from typing import Any
 import yaml
 
 from epida_ray.core.errors import RequestError
-from epida_ray.core.options import by_field
+from epida_ray.core.options import by_field, flag, option_of
 from epida_ray.experiments.compare_recipes import Recipe
 from epida_ray.generate.policy import OPERATIONS
-from epida_ray.method.requests import NO_GENERATOR, TrainRequest
+from epida_ray.method.prepare import REWRITING
+from epida_ray.method.requests import METHOD, NO_GENERATOR, TRAINING, TrainRequest
 from epida_ray.stream.search import Range
 
 DEFAULT: dict[str, Any] = {
@@ -26,6 +27,15 @@ DEFAULT: dict[str, Any] = {
         name: {"probability": {"from": 0.0, "to": 1.0}, "magnitude": {"from": 0.05, "to": 0.5}} for name in OPERATIONS
     },
 }
+SEARCHED = {name for name, info in TrainRequest.model_fields.items() if option_of(info).group in (METHOD, TRAINING)} - {
+    "seed",
+    "dev",
+    "eval",
+    "max_staleness",
+    "workers",
+    "threads",
+}
+"""Options that change how a point of the space is trained."""
 RARE = 0.05
 """An operation that is less probable than this is left out of a policy."""
 BETWEEN = "."
@@ -54,6 +64,9 @@ def read_space(path: str | None) -> dict[str, Any]:
     plain = by_field(TrainRequest, {name: value for name, value in given.items() if name != "policy"})
     if unknown_options := sorted(set(plain) - set(TrainRequest.model_fields)):
         raise RequestError(f"--space: `epida train` has no option {unknown_options[0]!r}")
+    if ignored := sorted(set(plain) - SEARCHED):
+        raise RequestError(f"--space: the search does not use {flag(ignored[0], TrainRequest)}; leave it out")
+    plain.setdefault("classifier", DEFAULT["classifier"])
     if policy and "generator" in plain:
         raise RequestError("--space has both a generator and a policy; leave one of them out")
     space = dict(_flat("", plain | ({"policy": dict(policy)} if policy else {})))
@@ -77,10 +90,17 @@ def _flat(path: str, value: Any) -> list[tuple[str, Any]]:
 
 
 def baseline(space: Mapping[str, Any]) -> Recipe:
-    """Return the recipe that the search must beat: its constants, without rewrites."""
+    """Return the recipe that the search must beat: its constants, and of classifiers the first, without rewrites."""
     constants = {name: value for name, value in space.items() if not isinstance(value, list | Range)}
-    options = {k: v for k, v in _nested(constants).items() if k not in ("policy", "select", "m", "k", "alpha")}
-    return Recipe("baseline", 0, options | {"generator": NO_GENERATOR, "generator_args": {}})
+    if isinstance(classifiers := space["classifier"], list):
+        constants["classifier"] = classifiers[0]
+    return without_rewrites(_nested(constants))
+
+
+def without_rewrites(options: Mapping[str, Any]) -> Recipe:
+    """Return the recipe with these options, except those of rewrites."""
+    plain = {name: value for name, value in options.items() if name not in REWRITING | {"policy"}}
+    return Recipe("without rewrites", 0, plain | {"generator": NO_GENERATOR})
 
 
 def tuned(config: Mapping[str, Any]) -> Recipe:

@@ -79,13 +79,17 @@ def check(
     delimiter: str | None = None,
     classifier: str | None = None,
     seed: int = 0,
+    exclude: str | None = None,
     reporter: Reporter | None = None,
 ) -> Checked:
-    """Read the files and look for faults; `classifier` judges the labels, by default a frozen sentence encoder."""
+    """Read the files and look for faults; `classifier` judges the labels, by default a frozen sentence encoder.
+
+    Files below `exclude`, where the findings are written, are not read.
+    """
     columns = Columns(text=text_column, label=label_column)
-    plans = {"TRAIN": plan_inputs(train, columns, encoding, delimiter=delimiter)}
+    plans = {"TRAIN": plan_inputs(train, columns, encoding, exclude, delimiter)}
     if test is not None:
-        plans["TEST"] = plan_inputs(test, columns, encoding, delimiter=delimiter)
+        plans["TEST"] = plan_inputs(test, columns, encoding, exclude, delimiter)
     read = {name: read_labelled(plan) for name, plan in plans.items()}
     for name, (good, _) in read.items():
         if not good:

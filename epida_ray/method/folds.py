@@ -9,13 +9,18 @@ import numpy as np
 from epida_ray.method.pool import text_hash
 
 
+def first_of_text(texts: Sequence[str]) -> np.ndarray:
+    """Return int [N]: the first row with the text of each row."""
+    first: dict[bytes, int] = {}
+    return np.array([first.setdefault(text_hash(text), i) for i, text in enumerate(texts)], np.int64)
+
+
 def stratified_folds(texts: Sequence[str], y: np.ndarray, folds: int, seed: int) -> np.ndarray:
     """Return int [N]: the fold of each row. Classes are spread evenly, and equal texts share a fold.
 
     A text in two folds would be both learned from and tested on.
     """
-    first: dict[bytes, int] = {}
-    leader = np.array([first.setdefault(text_hash(text), i) for i, text in enumerate(texts)], np.int64)
+    leader = first_of_text(texts)
     random = np.random.default_rng([seed, 21])
     fold = np.zeros(len(texts), np.int64)
     start = 0

@@ -33,7 +33,8 @@ class Pair(NamedTuple):
 def near_duplicates(first: Sequence[str], second: Sequence[str] | None = None) -> list[Pair]:
     """Return pairs of near-duplicates between two lists, or within one; each b with its most similar a.
 
-    Case, punctuation and white space do not count. Within one list, a comes before b.
+    Case, punctuation and white space do not count. Within one list, a comes before b and is no b itself: many texts of
+    one template are all pairs with its first, which takes linear time.
     """
     within = second is None
     sets_a = [_sequences(text) for text in first]
@@ -52,7 +53,7 @@ def near_duplicates(first: Sequence[str], second: Sequence[str] | None = None) -
         best = max(((_jaccard(sets_a[a], one), -a) for a in candidates), default=(0.0, 0))
         if best[0] >= SIMILARITY:
             found.append(Pair(-best[1], b, best[0]))
-        if within:
+        elif within:
             for s in prefix:
                 index.setdefault(s, []).append(b)
     return found

@@ -134,6 +134,11 @@ class Pools(NamedTuple):
     generator_gpus: float = 0.0
 
 
+def cluster_cpus() -> float:
+    """Return the number of CPUs of the Ray that is connected, at least one."""
+    return max(1.0, float(ray.cluster_resources().get("CPU", 0.0)))
+
+
 def size_pools(generators: int | None, scorers: int | None, generator_gpus: float = 0.0) -> Pools:
     """Fit the pools to the cluster; refuse what could never be scheduled and say what would fit."""
     resources = ray.cluster_resources()

@@ -1,19 +1,22 @@
 """`epida tune`: the space, and a small search with Ray Tune that is interrupted and resumed."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import yaml
 
 from epida_ray.core.errors import RequestError, RunError
+from epida_ray.core.progress import Reporter
 from epida_ray.data.storage import Storage
 from epida_ray.experiments.compare_folds import Data
-from epida_ray.experiments.compare_statistics import Interval
+from epida_ray.experiments.compare_statistics import Interval, difference
 from epida_ray.experiments.report import report_data
-from epida_ray.experiments.tune import TuneOptions, _outer_votes, summary, tune
-from epida_ray.experiments.tune_space import baseline, read_space, tuned
+from epida_ray.experiments.tune import TuneOptions, _outer_votes, _split, summary, tune
+from epida_ray.experiments.tune_space import baseline, read_space, tuned, without_rewrites
 from epida_ray.generate import GENERATORS
+from epida_ray.method.pool import text_hash
 from epida_ray.method.requests import TrainRequest, make_request
 from epida_ray.method.trainer import LabelledRows
 from epida_ray.stream.search import Range
@@ -55,6 +58,10 @@ def test_the_default_space_gives_requests():
         ("policy: {magic: 1}", "there is no operation 'magic'"),
         ("policy: {swap: {magnitude: [.1, .2]}}\ngenerator: eda", "both a generator and a policy"),
         ("a: [", "--space"),
+        ("teacher: model\nm: [1, 2]", "the search does not use --teacher"),
+        ("unlabelled: pool.csv\nm: [1, 2]", "the search does not use --unlabelled"),
+        ("soft-labels: true\nm: [1, 2]", "the search does not use --soft-labels"),
+        ("seed: [1, 2]", "the search does not use --seed"),
     ],
 )
 def test_wrong_spaces(text, message, tmp_path):
@@ -63,11 +70,54 @@ def test_wrong_spaces(text, message, tmp_path):
         read_space(str(tmp_path / "space.yaml"))
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"), [({}, "cnn"), ({"classifier": ["linear", "cnn"]}, "linear"), ({"curriculum": True}, "cnn")]
+)
+def test_the_baseline_has_a_classifier_and_no_rewrites(given, expected, tmp_path):
+    (tmp_path / "space.yaml").write_text(yaml.safe_dump({"m": [1, 2], **given}))
+    space = read_space(str(tmp_path / "space.yaml"))
+    request = baseline(space).request()
+    assert request.classifier == expected and not request.augmenting
+
+
+def test_what_was_found_without_its_rewrites():
+    found = tuned({"classifier": "cnn", "learning_rate": 0.002, "alpha": 0.3, "m": 5, "policy.swap.probability": 0.5})
+    request = without_rewrites(found.options).request()
+    assert request.learning_rate == 0.002 and not request.augmenting and request.generator_args == {}
+
+
 def test_the_summary_says_how_much_is_real():
-    assert summary(0.031, Interval(0.012, -0.004, 0.027, 0.01)) == (
-        "cross-validated +0.031, on data the search never saw +0.012 [-0.004, +0.027]: not established"
+    rewrites = Interval(0.004, -0.01, 0.02, 0.01)
+    assert summary(0.031, Interval(0.012, -0.004, 0.027, 0.01), rewrites) == (
+        "cross-validated +0.031, on data the search never saw +0.012 [-0.004, +0.027]: not established; "
+        "of that by rewrites +0.004 [-0.010, +0.020]: not established"
     )
-    assert summary(0.031, Interval(0.02, 0.01, 0.03, 0.01)).endswith(": established")
+    assert "+0.030]: established; " in summary(0.031, Interval(0.02, 0.01, 0.03, 0.01), rewrites)
+
+
+def test_the_interval_says_what_other_seeds_may_give():
+    """One of five seeds is far better and the others are equal: their sum is better by its rows alone."""
+    random = np.random.default_rng(0)
+    y = random.integers(2, size=2000)
+    plain = np.where(random.random(2000) < 0.6, y, 1 - y)
+    found, without = (np.stack([np.eye(2)[one] for one in (first, *[plain] * 4)]) for first in (y, plain))
+    assert difference(found.sum(axis=0), without.sum(axis=0), y).verdict == "better"
+    assert difference(found, without, y).verdict == "no clear difference"
+    assert difference(found[:1], without[:1], y) == difference(found[0], without[0], y)
+
+
+def test_equal_texts_are_on_one_side(tmp_path):
+    header, *lines = corpus(60).splitlines()
+    both = [line.rsplit(",", 1) for line in lines[:30]]
+    copies = [f"{text.upper()},{label}" for text, label in both]
+    (tmp_path / "train.csv").write_text("\n".join([header, *lines, *copies]))
+    (tmp_path / "test.csv").write_text("\n".join([header, *lines[:5], *corpus(20, seed=9).splitlines()[1:]]))
+    options = TuneOptions(str(tmp_path / "train.csv"), str(tmp_path / "out"))
+    inner, outer = _split(options, Reporter(quiet=True))
+    assert len(inner.rows) + len(outer) == 90
+    assert not {text_hash(t) for t in inner.rows.texts} & {text_hash(t) for t in outer.texts}
+    _, outer = _split(replace(options, test=str(tmp_path / "test.csv")), Reporter(quiet=True))
+    assert len(outer) == 20
 
 
 def test_a_search_is_resumed_and_its_policy_can_be_used(tmp_path, local_ray, monkeypatch):
@@ -84,6 +134,7 @@ def test_a_search_is_resumed_and_its_policy_can_be_used(tmp_path, local_ray, mon
     found = tune(options)
     assert found.trials == 3 and found.rows + found.outer_rows == 60
     assert found.summary.startswith("cross-validated ")
+    assert found.rewrites == pytest.approx(found.outer - found.outer_plain)
     assert {p.name: p.stat().st_mtime_ns for p in (out / "trials").iterdir()} == before  # nothing was done twice
     assert json.loads((out / "tune.json").read_text())["summary"] == found.summary
     assert len(report_data(Storage(str(out)))["search"]["body"]) == 3

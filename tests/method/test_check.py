@@ -5,9 +5,12 @@ import json
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from epida_ray.cli.main import app
 from epida_ray.core.errors import RequestError
 from epida_ray.data.storage import Storage
+from epida_ray.method import near_duplicates as near_duplicates_module
 from epida_ray.method.check import check, check_rows, write
 from epida_ray.method.folds import stratified_folds
 from epida_ray.method.near_duplicates import near_duplicates
@@ -77,6 +80,32 @@ def test_leaks_and_drift():
     assert got["label-drift"].rows[0]["label"] in ("fruit", "tool")
     assert [r["label"] for r in got["unknown-labels"].rows] == ["space"]
     assert [r["label"] for r in got["untested-labels"].rows] == ["tool"]
+
+
+def test_many_texts_of_one_template_are_compared_with_the_first_only(monkeypatch):
+    compared = []
+    plain = near_duplicates_module._jaccard
+    monkeypatch.setattr(near_duplicates_module, "_jaccard", lambda a, b: compared.append(1) or plain(a, b))
+    template = "thank you for your order, we have sent it today and it will be with you by the evening of day "
+    pairs = near_duplicates([f"{template}{i}" for i in range(300)])
+    assert [(p.a, p.b) for p in pairs] == [(0, i) for i in range(1, 300)]
+    assert len(compared) == 299
+
+
+def test_what_an_earlier_check_has_written_is_not_read(tmp_path):
+    rows = corpus(40)
+    text = "text,label\n" + "".join(f"{row.text},{row.label}\n" for row in [*rows, rows[0]])
+    (tmp_path / "train.csv").write_text(text)
+    output = tmp_path / "checked"
+    counts = []
+    for _ in range(2):
+        got = check(str(tmp_path), classifier="linear", exclude=str(output))
+        write(got, Storage(str(output)))
+        counts.append(got.train)
+    assert counts == [41, 41] and (output / "duplicates.csv").exists()
+    words = ["check", str(tmp_path), "--output", str(output), "--classifier", "linear", "--json"]
+    result = CliRunner().invoke(app, words)
+    assert json.loads(result.stdout)["train"] == 41
 
 
 def test_near_duplicates_are_those_of_all_pairs():
