@@ -142,7 +142,13 @@ def test_what_a_generator_costs_is_not_in_the_key(data, wrapped):
     assert key(cache="a", budget=1) == key(cache="b", budget=2, parallel=3) != key(temperature=1)
 
 
-SAYS_ONLY = {"experiments/cache.py", "experiments/compare_recipes.py", "method/checks.py", "method/contents.py"}
+SAYS_ONLY = {
+    "experiments/cache.py",
+    "experiments/compare_recipes.py",
+    "method/checks.py",
+    "method/contents.py",
+    "method/scripts.py",
+}
 """Modules that trials import and that cannot change their numbers."""
 OF_RUNS = {"method/evaluate.py", "method/prepare.py"}
 """Imported for small things: the rows and the files of a run are not those of a trial."""
@@ -231,7 +237,7 @@ def test_every_experiment_has_trials():
             assert trials and all((t.dataset, t.size) for t in trials)
             assert all(t.request("in.csv", "run").rounds == t.rounds for t in trials)
         generators = ("eda", "cwe", "back-translation", "textattack:EasyDataAugmenter")
-        trials = experiment.trials(Options(full=True, generators=generators))
+        trials = experiment.trials(Options(full=True)) + experiment.trials(Options(full=True, generators=generators))
         names = {t.method.name.partition(":")[0] if "textattack" in t.method.name else t.method.name for t in trials}
         assert {method for method, _ in experiment.paper} <= names, name
     with pytest.raises(RequestError, match="ablation"):
