@@ -1,4 +1,7 @@
+import errno
+import io
 import time
+import urllib.error
 from collections.abc import Sequence
 
 import pytest
@@ -6,6 +9,7 @@ import pytest
 from epida_ray.core.errors import RequestError, TransientError
 from epida_ray.core.sample import Candidates, Rejected, Sample, fold_space
 from epida_ray.generate import GENERATORS, propose, protect
+from epida_ray.generate import ask as asking
 
 SAMPLES = [Sample(str(i), f"big dogs number {i} ran home") for i in range(20)]
 
@@ -221,3 +225,49 @@ def test_an_error_that_concerns_every_sample_is_raised(kind: type[Exception], li
 
     with pytest.raises(kind, match="the server is down"):
         ask(Down(), time_limit=limit)
+
+
+def http_error(status: int) -> urllib.error.HTTPError:
+    return urllib.error.HTTPError("http://here", status, "", {}, io.BytesIO())  # type: ignore[arg-type]
+
+
+class Fails(Numbered):
+    """Raises `error` at sample 2, `times` times."""
+
+    def __init__(self, error: Exception, times: int) -> None:
+        self.error, self.times = error, times
+
+    def one(self, sample, n, seed):
+        if sample.id == "2" and self.times:
+            self.times -= 1
+            raise self.error
+        return super().one(sample, n, seed)
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    waits: list[float] = []
+    monkeypatch.setattr(asking.time, "sleep", waits.append)
+    return waits
+
+
+OF_THE_MACHINE = [
+    OSError(errno.ESTALE, "stale file handle"), OSError(errno.ENOSPC, "no space"), ConnectionResetError("reset"),
+    TimeoutError(errno.ETIMEDOUT, "timed out"), MemoryError("no memory"), http_error(503), http_error(429),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("limit", [None, 60.0])
+@pytest.mark.parametrize("error", OF_THE_MACHINE, ids=repr)
+def test_what_the_machine_is_guilty_of_costs_no_row(error: Exception, limit: float | None, slept: list[float]) -> None:
+    assert ask(Fails(error, len(asking.WAITS)), time_limit=limit) == ask(Numbered())
+    assert len(slept) == len(asking.WAITS)
+    with pytest.raises(TransientError, match=f"mine raised {type(error).__name__}.*run the same command again"):
+        ask(Fails(error, len(asking.WAITS) + 1), time_limit=limit)
+
+
+@pytest.mark.parametrize("error", [TimeoutError("slow"), io.UnsupportedOperation("no"), http_error(400)], ids=repr)
+def test_what_only_sounds_like_the_machine_costs_its_row(error: Exception, slept: list[float]) -> None:
+    answers = ask(Fails(error, -1))
+    assert isinstance(answers[2], Rejected) and not slept
+    assert sum(isinstance(a, Candidates) for a in answers) == 19
