@@ -137,14 +137,20 @@ def _is_text(value: str) -> bool:
 def _is_soft_label(label: object, own: str, classes: frozenset[str]) -> bool:
     if not isinstance(label, Mapping) or own not in label or not label.keys() <= classes:
         return False
-    if not all(isinstance(share, int | float) and 0 <= share <= label[own] for share in label.values()):
+    if not all(isinstance(share, int | float) for share in label.values()):
+        return False
+    if not all(0 <= share <= label[own] <= 2 for share in label.values()):
         return False
     return math.isclose(sum(label.values()), 1.0, abs_tol=1e-3)
 
 
 def _is_sound(answer: object, text: str, n: int) -> TypeGuard[Candidates]:
     """Return whether a full answer of a generator that promises distinct candidates passes some cheap checks."""
-    if type(answer) is not Candidates or len(answer.texts) != n or len(answer.operations) != n or answer.soft:
+    if type(answer) is not Candidates or answer.soft is not None:
+        return False
+    if not (isinstance(answer.texts, list) and isinstance(answer.operations, list)):
+        return False
+    if len(answer.texts) != n or len(answer.operations) != n:
         return False
     if set(map(type, answer.texts)) != {str} or set(map(type, answer.operations)) != {str}:
         return False

@@ -4,6 +4,7 @@ import time
 import urllib.error
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from epida_ray.core.errors import RequestError, TransientError
@@ -68,7 +69,8 @@ def test_soft_labels_are_checked() -> None:
     (answer,) = ask(Soft(), cat, classes=("cat", "dog"))
     assert answer.soft == labels
     for bad in ({"cat": 0.4, "dog": 0.6}, {"dog": 1.0}, {"cat": 0.9}, {"cat": 0.7, "cow": 0.3}, {"cat": "1"}, 1.0,
-                {"cat": float("nan")}, {"cat": 1.5, "dog": -0.5}):  # fmt: skip
+                {"dog": 0.1, "cat": "0.9"}, {"cat": None, "dog": 0.5}, {1: 0.5, "cat": 0.5},
+                {"cat": 10**400}, {"cat": float("nan")}, {"cat": 1.5, "dog": -0.5}):  # fmt: skip
         labels = [bad]
         (answer,) = ask(Soft(), cat, classes=("cat", "dog"))
         assert isinstance(answer, Rejected) and "gave the soft label" in answer.reason
@@ -131,6 +133,28 @@ def test_nonsense_is_rejected_with_the_reason(answer: object, reason: str) -> No
     answers = ask(Nonsense())
     assert isinstance(answers[3], Rejected) and reason in answers[3].reason
     assert sum(isinstance(a, Candidates) for a in answers) == 19
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Candidates(None, None), Candidates(["a", "b", "c"], None), Candidates("abc", "abc"),
+        Candidates([[]] * 3, ["a"] * 3), Candidates(["a", "b", "c"], ["a"] * 3, np.ones(3)),
+        Candidates(["a", "b", "c"], ["a"] * 3, 7), Candidates(3, 3, 3), Candidates(["a", "b", "c"], ["a"] * 3, {}),
+        Candidates(["a", "b", "c"], ["a"] * 3, [{}, 1, "x"]), (["a"], ["a"], [object()]), {}, 1.5,
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("distinct", [True, False])
+def test_answers_of_the_wrong_types_cost_no_other_row(answer: object, distinct: bool) -> None:
+    class Wrong(Numbered):
+        def one(self, sample, n, seed):
+            return answer if sample.id == "3" else super().one(sample, n, seed)
+
+    generator = Wrong()
+    generator.distinct = distinct  # type: ignore[attr-defined]
+    answers = ask(generator, classes=("x", "y"))
+    assert answers[:3] + answers[4:] == ask(Numbered(), SAMPLES[:3] + SAMPLES[4:])
+    assert isinstance(answers[3], Rejected)
 
 
 @pytest.mark.parametrize("answers", [[], None, [Candidates(["x"], ["a"])] * 2, Candidates(["x"], ["a"])])
