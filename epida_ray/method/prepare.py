@@ -122,7 +122,8 @@ def plan_request(
         identity["teacher"] = directory_digest(saved_model("--teacher", teacher))
     names = [request.generator, *([request.classifier] if given is None else [])]
     others = {"vda": getattr(request, "vda", None)}
-    identity["contents"] = contents(names, identity["generator_args"] | request.classifier_args | others)
+    trusted = [name for name in request.trust_code if ":" in name]
+    identity["contents"] = contents(names + trusted, identity["generator_args"] | request.classifier_args | others)
     identity["versions"] = versions_of(names)
     return plans, identity
 
