@@ -9,7 +9,7 @@ import numpy as np
 
 from epida_ray.classify.examples import Kept
 from epida_ray.method.schema import Block
-from epida_ray.method.stages import RoundOptions, generate, score, select
+from epida_ray.method.stages import RoundOptions, generate, score_rows, select
 from epida_ray.select import Selector
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ def one_round(
     """
     block = generate(block, generator, options, round_)
     if teacher is not None:
-        block = score(block, teacher, "teacher")
-    return select(score(block, classifier), selector, options, round_)
+        block = score_rows(block, teacher, "teacher")
+    return select(score_rows(block, classifier), selector, options, round_)
 
 
 def kept_texts(block: Block) -> list[list[str]]:
