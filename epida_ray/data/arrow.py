@@ -15,6 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow._parquet import _reconstruct_filemetadata
 
+from epida_ray.core.errors import RunError
+from epida_ray.data.retry import one_line
+
 _NAME = b"ARROW:extension:name"
 _HIDDEN = b"ARROW:extension-name"
 """A key of the same length, by which Arrow does not know the type."""
@@ -49,6 +52,14 @@ def open_parquet(file: Any, used: Sequence[str], copied: Sequence[str] | None = 
         return pq.ParquetFile(file, metadata=metadata)
     footer = footer.replace(kept, base64.b64encode(plain))  # of the same length
     return pq.ParquetFile(file, metadata=_reconstruct_filemetadata(pa.py_buffer(footer)))
+
+
+def open_own(file: Any, name: str) -> pq.ParquetFile:
+    """Open a Parquet file of a run's directory, none of whose columns has an extension type but Arrow's own."""
+    try:
+        return open_parquet(file, (), None)
+    except ValueError as error:
+        raise RunError(f"{name} is not a file that a run wrote: {one_line(error)}; restore or remove it") from error
 
 
 def _check_footer(footer: bytes) -> None:

@@ -42,17 +42,19 @@ def find(location: str, exclude: str | None = None) -> Found:
         if kind == pafs.FileType.NotFound and wild:
             folder = parent(path[: wild[0]])
             pattern = path[len(folder) :].strip("/").split("/")
-            names = [n for n in _walk(filesystem, folder, skipped) if _matches(n.split("/"), pattern)]
-            names = _without_output(filesystem, folder, names, exclude, skipped)
+            walked = _walk(filesystem, folder, skipped)
+            names = [n for n in walked if _matches(n.split("/"), pattern)]
+            names = _without_output(filesystem, folder, names, walked, exclude, skipped)
             if not names:
-                raise RequestError(f"no file matches {location}")
+                raise RequestError(f"no file matches {location}" + (f"; {skipped[-1]}" if skipped else ""))
         elif kind == pafs.FileType.NotFound:
             raise RequestError(f"no such file or directory: {location}")
         elif kind == pafs.FileType.Directory:
             folder = path
             if exclude is not None and _same(filesystem, path, exclude):
                 raise RequestError(f"{location} is the output directory as well; choose another --output")
-            names = _without_output(filesystem, folder, _walk(filesystem, path, skipped), exclude, skipped)
+            walked = _walk(filesystem, path, skipped)
+            names = _without_output(filesystem, folder, walked, walked, exclude, skipped)
             notes += _splits(location, names)
             names = _data_files(filesystem, folder, names, skipped)
             if not names:
@@ -145,26 +147,35 @@ def _inside(filesystem: pafs.FileSystem, outer: str, location: str) -> str | Non
 
 
 def _without_output(
-    filesystem: pafs.FileSystem, root: str, names: list[str], exclude: str | None, skipped: list[str]
+    filesystem: pafs.FileSystem, root: str, names: list[str], walked: list[str], exclude: str | None, skipped: list[str]
 ) -> list[str]:
-    """Leave out what this run and other runs wrote, unless the input is a part of such a directory."""
+    """Leave out what this run and other runs wrote, unless the input is a part of such a directory.
+
+    `walked` are all files, whose manifests tell runs; `names` are those to be read.
+    """
     outputs = {}
     output = None if exclude is None else _inside(filesystem, root, exclude)
     if output not in (None, "."):
         outputs[output] = "the output directory"
-    for name in names:
+    for name in walked:
         folder, base = posixpath.split(name)
-        if base == "manifest.json" and folder not in outputs and _is_run(filesystem, posixpath.join(root, name)):
+        if base != "manifest.json" or folder in outputs or (output == "." and not folder):
+            continue
+        if any(n.startswith(_below(folder)) for n in names) and _is_run(filesystem, posixpath.join(root, name)):
             if not folder:
                 inner = posixpath.join(root, "augmented")
                 raise RequestError(f"{root} is the directory of a run, not an input; did you mean {inner}?")
             outputs[folder] = "the directory of another run"
     for folder, what in outputs.items():
-        kept = [n for n in names if not n.startswith(f"{folder}/")]
+        kept = [n for n in names if not n.startswith(_below(folder))]
         if len(kept) < len(names):
             skipped.append(f"{folder}/: {what}, with {len(names) - len(kept):,} files")
         names = kept
     return names
+
+
+def _below(folder: str) -> str:
+    return f"{folder}/" if folder else ""
 
 
 def _is_run(filesystem: pafs.FileSystem, path: str) -> bool:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
-import pyarrow.parquet as pq
 
+from epida_ray.data.arrow import open_own
 from epida_ray.data.storage import Storage
 
 
@@ -31,7 +31,7 @@ def read_rows(
             continue
         with storage.filesystem.open_input_file(path) as file:
             parts, got = [], 0
-            for batch in pq.ParquetFile(file).iter_batches(batch_size=min(rows, take, 16_384)):
+            for batch in open_own(file, path).iter_batches(batch_size=min(rows, take, 16_384)):
                 if kept_only:
                     batch = batch.filter(pa.array(batch["rank"].to_numpy() > 0))
                 parts.append(batch)
@@ -54,7 +54,7 @@ def _files(storage: Storage, folder: str) -> list[str]:
 
 def _row_count(storage: Storage, path: str) -> int:
     with storage.filesystem.open_input_file(path) as file:
-        return int(pq.ParquetFile(file).metadata.num_rows)
+        return int(open_own(file, path).metadata.num_rows)
 
 
 def even_share(sizes: Sequence[int], limit: int) -> list[int]:

@@ -21,6 +21,7 @@ from typing import Any, TypeVar, cast
 from epida_ray.core.cache import cache_dir
 from epida_ray.core.errors import RequestError
 from epida_ray.core.steps import made_step
+from epida_ray.data.retry import with_retries
 from epida_ray.generate.endpoint import chat, chat_url
 
 SPENT = "tokens"
@@ -71,8 +72,8 @@ class Client:
         try:
             known: list[str] = json.loads(file.read_bytes())["answers"]
             return known
-        except FileNotFoundError:
-            pass
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            pass  # never asked, or the file was cut short
         if self._budget is not None and (spent := self.spent()) >= self._budget:
             raise RequestError(
                 f"{spent:,} tokens are spent, and the budget is {self._budget:,}; give a larger budget= and run the "
@@ -80,12 +81,27 @@ class Client:
             )
         self._wait()
         reply = chat(self._url, body)
-        with (self._folder / SPENT).open("ab", buffering=0) as ledger:
-            ledger.write(b"%d\n" % reply.tokens)  # one short write at the end of a file is not torn apart
-        scratch = file.with_suffix(f".{uuid.uuid4().hex}.part")
-        scratch.write_bytes(json.dumps({"answers": reply.answers, "tokens": reply.tokens}).encode())
-        os.replace(scratch, file)
+        # retried here, because whoever asks again pays again
+        what = f"cannot keep an answer in {self._folder}"
+        with_retries(lambda: self._count(reply.tokens), what)
+        with_retries(lambda: self._keep(file, json.dumps({"answers": reply.answers, "tokens": reply.tokens})), what)
         return reply.answers
+
+    def _count(self, tokens: int) -> None:
+        with (self._folder / SPENT).open("ab", buffering=0) as ledger:
+            ledger.write(b"%d\n" % tokens)  # one short write at the end of a file is not torn apart
+            os.fsync(ledger.fileno())
+
+    def _keep(self, file: Path, answer: str) -> None:
+        scratch = file.with_suffix(f".{uuid.uuid4().hex}.part")
+        try:
+            with scratch.open("wb") as out:
+                out.write(answer.encode())
+                out.flush()
+                os.fsync(out.fileno())
+            os.replace(scratch, file)
+        finally:
+            scratch.unlink(missing_ok=True)
 
     def spent(self) -> int:
         """Return the tokens of all answers in the folder."""

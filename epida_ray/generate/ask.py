@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import math
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import copy_context
 from typing import Any, TypeGuard
 
-from epida_ray.core.errors import RequestError, TransientError
+from epida_ray.core.errors import EpidaError, TransientError
 from epida_ray.core.sample import Candidates, Rejected, Sample, SoftLabel, fold_space, sample_seeds
 from epida_ray.core.steps import made_step
+from epida_ray.data.retry import WAITS
 
 Answer = Candidates | Rejected
 
@@ -36,10 +38,10 @@ def propose(
 
     Candidates equal to the original or to each other, after folding white space, are dropped and requested again with
     the seeds of the next attempt; so are candidates that are not text. A generator that raises, hangs or returns
-    something else costs only the samples concerned. Two errors are raised, because they concern every sample: a
-    TransientError, such as a server that is down, and a RequestError. A generator may have fewer `attempts`.
-    `time_limit` is in seconds for a batch; a batch that exceeds it gets as long again, sample by sample. Soft labels
-    are shares of `classes`.
+    something else costs only the samples concerned. What concerns every sample is raised: a RequestError, and a
+    TransientError, such as a server that is down, or a disk or memory that fails again and again. A generator may have
+    fewer `attempts`. `time_limit` is in seconds for a batch; a batch that exceeds it gets as long again, sample by
+    sample. Soft labels are shares of `classes`.
     """
     if n < 1 or not samples:
         return [Candidates([], []) for _ in samples]
@@ -139,14 +141,20 @@ def _is_text(value: str) -> bool:
 def _is_soft_label(label: object, own: str, classes: frozenset[str]) -> bool:
     if not isinstance(label, Mapping) or own not in label or not label.keys() <= classes:
         return False
-    if not all(isinstance(share, int | float) and 0 <= share <= label[own] for share in label.values()):
+    if not all(isinstance(share, int | float) for share in label.values()):
+        return False
+    if not all(0 <= share <= label[own] <= 2 for share in label.values()):
         return False
     return math.isclose(sum(label.values()), 1.0, abs_tol=1e-3)
 
 
 def _is_sound(answer: object, text: str, n: int) -> TypeGuard[Candidates]:
     """Return whether a full answer of a generator that promises distinct candidates passes some cheap checks."""
-    if type(answer) is not Candidates or len(answer.texts) != n or len(answer.operations) != n or answer.soft:
+    if type(answer) is not Candidates or answer.soft is not None:
+        return False
+    if not (isinstance(answer.texts, list) and isinstance(answer.operations, list)):
+        return False
+    if len(answer.texts) != n or len(answer.operations) != n:
         return False
     if set(map(type, answer.texts)) != {str} or set(map(type, answer.operations)) != {str}:
         return False
@@ -184,14 +192,16 @@ def _ask(
 def _call(
     generator: Any, batch: Sequence[Sample], n: int, seeds: Sequence[int], name: str, time_limit: float | None
 ) -> Sequence[object] | Rejected:
-    try:
+    def generate() -> Any:
         if time_limit is None:
-            answers = generator.generate(_Taken(batch), n, seeds)
-        else:
-            answers = within(time_limit, lambda: generator.generate(_Taken(batch), n, seeds))
+            return generator.generate(_Taken(batch), n, seeds)
+        return within(time_limit, lambda: generator.generate(_Taken(batch), n, seeds))
+
+    try:
+        answers = _with_retries(generate, name)
     except TooLong:
         return Rejected(f"{name} took longer than the time limit of {time_limit:g} s")
-    except (TransientError, RequestError):
+    except EpidaError:
         raise
     except Exception as error:  # whatever else a plug-in raises costs a row, not the run
         return Rejected(f"{name} raised {_described(error)}")
@@ -200,6 +210,33 @@ def _call(
     if len(answers) != len(batch):
         return Rejected(f"{name} gave {len(answers)} answers for {len(batch)} samples")
     return answers
+
+
+def _with_retries(generate: Callable[[], Any], name: str) -> Any:
+    for wait in (*WAITS, None):
+        try:
+            return generate()
+        except Exception as error:
+            if not _is_the_machines(error):
+                raise
+            if wait is None:
+                raise TransientError(
+                    f"{name} raised {_described(error)}; run the same command again once that is mended"
+                ) from error
+        made_step()
+        time.sleep(wait * random.uniform(0.5, 1.5))
+    raise AssertionError("unreachable")
+
+
+def _is_the_machines(error: Exception) -> bool:
+    """Return whether storage, network or memory failed, which no sample is guilty of."""
+    if not isinstance(error, OSError) or isinstance(error, ValueError):
+        return isinstance(error, MemoryError)
+    if isinstance(error, TimeoutError):
+        return error.errno is not None  # a limit that a plug-in sets itself has no number
+    # of an HTTP error, by urllib or requests: that a server is busy or fails, but not that it refuses
+    status = getattr(error, "code", None) or getattr(getattr(error, "response", None), "status_code", None)
+    return not isinstance(status, int) or status in (408, 425, 429) or status >= 500
 
 
 class _Taken(list[Sample]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -62,4 +63,11 @@ def source_digest(module: str) -> str | None:
         return None
     if spec is None or spec.origin is None or module.split(".")[0] == "epida_ray":
         return None
-    return content_digest(spec.origin)
+    if not spec.submodule_search_locations:
+        return content_digest(spec.origin)
+    whole = blake2b(digest_size=32)
+    folder = Path(spec.origin).parent
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            whole.update(f"{path.relative_to(folder).as_posix()}\n{content_digest(str(path))}\n".encode())
+    return whole.hexdigest()

@@ -102,6 +102,6 @@ def learn(
 
 def _scored(block: Block, judge: Any, rewriter: Rewriter | None, round_: int) -> tuple[Block, np.ndarray]:
     """Return unlabelled texts, rewritten if there is a rewriter, and the judge's probabilities of them."""
-    alone = stages.score(stages.without_candidates(block), judge)
+    alone = stages.score_rows(stages.without_candidates(block), judge)
     p = stages.original_probabilities(alone, "probabilities", len(judge.labels))
-    return (block if rewriter is None else rewriter.rewrite(block, round_)), p
+    return (alone if rewriter is None else rewriter.rewrite(block, round_)), p

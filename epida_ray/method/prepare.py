@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from epida_ray.classify import CLASSIFIERS, create
 from epida_ray.classify import load as load_classifier
@@ -20,6 +19,7 @@ from epida_ray.classify.training import TrainingOptions
 from epida_ray.core.errors import RequestError, TooManyRejected
 from epida_ray.core.labels import label_numbers, label_set, unknown_label
 from epida_ray.core.progress import Reporter
+from epida_ray.data.arrow import open_own
 from epida_ray.data.plan import EMPTY, Columns, Plan, plan_inputs
 from epida_ray.data.reader import ShardReader
 from epida_ray.data.storage import Storage
@@ -138,7 +138,8 @@ def plan_request(
         identity["teacher"] = directory_digest(saved_model("--teacher", teacher))
     names = [*named(request.generator, request.generator_args), *([request.classifier] if given is None else [])]
     others = {"vda": getattr(request, "vda", None)}
-    identity["contents"] = contents(names, identity["generator_args"] | request.classifier_args | others)
+    trusted = [name for name in request.trust_code if ":" in name]
+    identity["contents"] = contents(names + trusted, identity["generator_args"] | request.classifier_args | others)
     identity["versions"] = versions_of(names)
     return plans, identity
 
@@ -441,7 +442,8 @@ def write_prepared(storage: Storage, name: str, rows: Sequence[Row], soft: np.nd
 
 def read_prepared(storage: Storage, name: str, labels: Sequence[str], soft: bool = True) -> LabelledRows:
     """Read the rows that `write_prepared` wrote, with their soft labels if there are any and they are wanted."""
-    table = pq.read_table(pa.BufferReader(storage.read(layout.prepared_file(name))))
+    file = layout.prepared_file(name)
+    table = open_own(pa.BufferReader(storage.read(file)), file).read()
     columns = (table[n].to_pylist() for n in ("sample_id", "text", "label"))
     rows = labelled([Row(*row) for row in zip(*columns, strict=True)], labels)
     if soft and "soft_label" in table.column_names:

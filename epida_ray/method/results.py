@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.dataset as pads
 
 from epida_ray.classify import load as load_classifier
 from epida_ray.classify.model import Model, saved_card
+from epida_ray.data.arrow import open_own
 from epida_ray.data.storage import Storage, below
 from epida_ray.generate.word_marks import NEW, REMOVED, mark_words
 from epida_ray.method.stages import STAGES
@@ -44,12 +45,13 @@ class AugmentResult:
 
     def table(self) -> pa.Table:
         """Read the rows of augmented/ into memory."""
-        return self._dataset().to_table()
+        return pa.concat_tables(self._tables())
 
-    def _dataset(self) -> pads.Dataset:
+    def _tables(self) -> Iterator[pa.Table]:
         storage = Storage(self.output)
-        files = [storage.path(f"{layout.AUGMENTED}/{name}") for name in sorted(storage.names(layout.AUGMENTED))]
-        return pads.dataset(files, filesystem=storage.filesystem, format="parquet")
+        for name in sorted(storage.names(layout.AUGMENTED)):
+            with storage.filesystem.open_input_file(storage.path(f"{layout.AUGMENTED}/{name}")) as file:
+                yield open_own(file, name).read()
 
     def __repr__(self) -> str:
         done = self.manifest.done
@@ -61,7 +63,8 @@ class AugmentResult:
     def _repr_html_(self) -> str:
         done = self.manifest.done
         counts = {"texts": done.rows, "candidates": done.candidates, "kept": done.kept, "rejected": done.rejected}
-        rows = [row for row in self._dataset().head(POINTS * 2).to_pylist() if row["rank"]][:POINTS]
+        read = chain.from_iterable(table.slice(0, POINTS * 2).to_pylist() for table in self._tables())
+        rows = [row for row in islice(read, POINTS * 2) if row["rank"]][:POINTS]
         shown = (rows[i * len(rows) // EXAMPLES] for i in range(min(EXAMPLES, len(rows))))
         examples = [[_marked(r["source_text"], r["text"]), str(r["label"]), f"{r['s_tot']:.2f}"] for r in shown]
         return "".join(

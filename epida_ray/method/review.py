@@ -8,8 +8,8 @@ import io
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
+from epida_ray.data.arrow import open_own
 from epida_ray.data.storage import Storage
 from epida_ray.runs import layout
 
@@ -38,7 +38,7 @@ def _most_uncertain(storage: Storage, count: int) -> list[tuple[float, str, str,
     found: list[tuple[float, str, str, str, float]] = []
     for name in sorted(storage.names(layout.LABELLED)):
         with storage.filesystem.open_input_file(storage.path(f"{layout.LABELLED}/{name}")) as file:
-            table = pq.ParquetFile(file).read()
+            table = open_own(file, name).read()
         if not len(table):
             continue
         p = np.array(table["soft_label"].to_pylist(), np.float64)

@@ -9,7 +9,7 @@ import numpy as np
 
 from epida_ray.classify.examples import Kept
 from epida_ray.method.schema import Block
-from epida_ray.method.stages import RoundOptions, generate, score, select
+from epida_ray.method.stages import RoundOptions, generate, score_rows, select
 from epida_ray.select import Selector
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ def judge(
 ) -> Block:  # fmt: skip
     """Score candidates and select the ones to keep. A teacher judges quality, and labels the kept rewrites."""
     if teacher is not None:
-        block = score(block, teacher, "teacher")
-    return select(score(block, classifier), selector, options, round_)
+        block = score_rows(block, teacher, "teacher")
+    return select(score_rows(block, classifier), selector, options, round_)
 
 
 def kept_texts(block: Block) -> list[list[str]]:

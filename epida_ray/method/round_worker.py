@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from epida_ray.classify import load
 from epida_ray.classify.examples import Kept, PoolTexts
 from epida_ray.classify.training import DevScore
 from epida_ray.core.errors import RunError
 from epida_ray.core.steps import Patience, listening
+from epida_ray.data.arrow import open_own
 from epida_ray.data.storage import Storage
 from epida_ray.method.pool import pool_texts, pseudo_rows
 from epida_ray.method.prepare import read_prepared
@@ -150,8 +150,8 @@ class Worker:
     def _read(self, folder: str) -> pa.Table:
         """Read all files of a folder, in the order of their names."""
         storage = self.task.storage
-        files = [storage.read(f"{folder}/{name}") for name in sorted(storage.names(folder))]
-        return pa.concat_tables(pq.ParquetFile(pa.BufferReader(data)).read() for data in files)
+        files = {name: storage.read(f"{folder}/{name}") for name in sorted(storage.names(folder))}
+        return pa.concat_tables(open_own(pa.BufferReader(data), name).read() for name, data in files.items())
 
     def _check_owner(self) -> None:
         """Raise TakenOver if the driver that this worker belongs to has given the directory up or lost it."""

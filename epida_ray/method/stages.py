@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from epida_ray.core.errors import EpidaError
 from epida_ray.core.labels import hard, unknown_label
 from epida_ray.core.sample import Rejected, Sample, SoftLabel, sample_seeds
+from epida_ray.data.retry import one_line
 from epida_ray.generate import GENERATORS, propose, protect
 from epida_ray.generate.strength import set_strength, strength
 from epida_ray.method.schema import ROWS, SOFT_LABELS, Block, column, lists
@@ -93,6 +95,10 @@ def kept_per_class(m: int, k: int, rows: np.ndarray) -> list[int]:
     more = 1 / np.sqrt(np.maximum(rows, 1))
     scale = m * rows.sum() / (more * rows).sum()
     return [int(n) for n in np.clip(np.rint(scale * more), 1, k * m)]
+
+
+OF_ALL_ROWS = (EpidaError, OSError, MemoryError)
+"""Errors of a classifier that no row is guilty of."""
 
 
 def needs_classifier(generator: Any) -> bool:
@@ -224,10 +230,45 @@ def score(block: Block, classifier: Classifier, name: str = "probabilities") -> 
             texts.append(text)
             texts += flat[position : position + count]
             position += count
-    probabilities = np.ascontiguousarray(classifier.predict_proba(texts), dtype=np.float32)
+    judged: Any = classifier.predict_proba(texts) if texts else []
+    probabilities = np.ascontiguousarray(judged, dtype=np.float32)
     sizes = np.where(scored, counts + 1, 0) * len(classifier.labels)
     offsets = pa.array(np.concatenate(([0], np.cumsum(sizes))), pa.int64())
     return block.append_column(name, lists(offsets, probabilities.reshape(-1), pa.float32()))
+
+
+def score_rows(block: Block, classifier: Classifier, name: str = "probabilities") -> Block:
+    """Score a block as `score` does, but reject the rows with which the classifier raises an error."""
+    try:
+        return score(block, classifier, name)
+    except OF_ALL_ROWS:
+        raise
+    except Exception:
+        guilty = _guilty_rows(block, classifier)
+        if not guilty:
+            raise
+    for reason in sorted(set(guilty.values())):
+        block = reject(block, [row for row, why in guilty.items() if why == reason], "score", reason)
+    return score(block, classifier, name)
+
+
+def _guilty_rows(block: Block, classifier: Classifier) -> dict[int, str]:
+    """Return the rows with which a classifier raises an error even alone, found by halving, and what it raises."""
+    found: dict[int, str] = {}
+    parts = [np.flatnonzero(_scored_rows(block)[1]).tolist()]
+    while parts:
+        part = parts.pop()
+        try:
+            score(block.take(part), classifier)
+        except OF_ALL_ROWS:
+            raise
+        except Exception as error:
+            if len(part) == 1:
+                reason = f"the classifier raised {type(error).__name__}: {one_line(error)}"
+                found[part[0]] = reason.encode("utf-8", "backslashreplace").decode()
+            elif part:
+                parts += [part[len(part) // 2 :], part[: len(part) // 2]]
+    return found
 
 
 def _scored_rows(block: Block) -> tuple[np.ndarray, np.ndarray]:
@@ -347,7 +388,7 @@ def with_rejections(block: Block, stages: Sequence[str | None], reasons: Sequenc
 
 
 def reject(block: Block, rows: Sequence[int], stage: str, reason: str) -> Block:
-    """Return the block with these rows rejected, and without their candidates."""
+    """Return the block with these rows rejected, without their candidates and a teacher's view of them."""
     if not rows:
         return block
     bad = set(rows)
@@ -355,7 +396,7 @@ def reject(block: Block, rows: Sequence[int], stage: str, reason: str) -> Block:
     for i in bad:
         stages[i], reasons[i] = stage, reason
     block = with_rejections(block, stages, reasons)
-    for name in {"candidates", "operations", SOFT_LABELS.name} & set(block.column_names):
+    for name in {"candidates", "operations", SOFT_LABELS.name, "teacher"} & set(block.column_names):
         values = [[] if i in bad else value for i, value in enumerate(block[name].to_pylist())]
         where = block.column_names.index(name)
         block = block.set_column(where, name, pa.array(values, block.schema.field(name).type))

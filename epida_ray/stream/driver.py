@@ -174,12 +174,15 @@ def _rounds(request: TrainRequest, run: Run, pool: Plan | None, reporter: Report
             request.trusted(),
             pool=None if pool is None else PoolTask(_prior(request, run), request.pool_weight),
         )
-        fit = Fit(task, workers, pools)
-        try:
-            with _resumable(run):
-                _Loop(request, run, pool, pools, transport, clock, fit, done, reporter).run()
-        finally:
-            fit.leave()
+        with _resumable(run):
+            versions = found.facts["versions"] if found else []
+            loop = _Loop(request, run, pool, pools, transport, clock, done, versions, reporter)
+            left = loop.rounds_to_judge()  # first, because the train workers read rounds that are judged
+            fit = Fit(task, workers, pools)
+            try:
+                loop.run(left, fit)
+            finally:
+                fit.leave()
 
 
 @contextmanager
@@ -230,18 +233,19 @@ class _Loop:
         pools: Pools,
         transport: WeightTransport,
         clock: RoundClock,
-        fit: Fit,
         done: int,
+        versions: list[int],
         reporter: Reporter,
     ) -> None:
         self.pool = pool
-        self.request, self.run_, self.pools, self.fit = request, run, pools, fit
-        self.transport, self.clock, self.done, self.reporter = transport, clock, done, reporter
+        self.request, self.run_, self.pools = request, run, pools
+        self.transport, self.clock, self.reporter = transport, clock, reporter
+        self.done, self.versions = done, versions
         self.metrics = RunMetrics(run.run_id)
         self.y = prepare.read_prepared(run.storage, "train", run.manifest.labels, soft=False).y
 
-    def run(self) -> None:
-        left = self._rounds_to_judge()
+    def run(self, left: list[int], fit: Fit) -> None:
+        self.fit = fit
         with (
             self._judges(left) as (candidates, scorers),
             self.reporter.track("train", self.request.rounds, max(0, self.done), unit="rounds") as tracker,
@@ -259,17 +263,26 @@ class _Loop:
             self._wait_for_training(tracker)
         _report(self.run_, None, final=True)  # the newest round's line has its times only now
 
-    def _rounds_to_judge(self) -> list[int]:
-        if not self.request.augmenting and self.pool is None:
+    def rounds_to_judge(self) -> list[int]:
+        request = self.request
+        if not request.augmenting and self.pool is None:
             return []
-        last = self.request.rounds if self.request.online or self.pool is not None else 1
+        last = request.rounds if request.online or self.pool is not None else 1
+        needed = set(range(max(0, self.done) + 1, last + 1))
+        if request.augmenting and not request.online and self.done < request.rounds:
+            needed.add(1)  # every round learns from its rewrites
         judged = {layout.judged_round(name) for name in self.run_.storage.names(layout.ROUNDS)}
-        for round_ in sorted(judged):
-            if round_ > self.done and not self._intact(round_):
-                self.reporter.warn(f"a file of round {round_} is damaged or missing; its candidates are judged again")
-                self.run_.storage.remove(layout.judged_file(round_))
-                judged.remove(round_)
-        return [r for r in range(1, last + 1) if r not in judged and r > self.done]
+        damaged = [round_ for round_ in sorted(judged & needed) if not self._intact(round_)]
+        left = sorted((needed - judged) | set(damaged))
+        if left and left[0] <= self.done and version_for(left[0], request.max_staleness) not in self.versions:
+            raise RunError(
+                f"a file of round {left[0]} is damaged or missing, and the weights that judged it are gone; "
+                "train again with another --output"
+            )
+        for round_ in damaged:
+            self.reporter.warn(f"a file of round {round_} is damaged or missing; its candidates are judged again")
+            self.run_.storage.remove(layout.judged_file(round_))
+        return left
 
     def _intact(self, round_: int) -> bool:
         """Return whether every shard of a judged round is there and can be opened."""
@@ -316,7 +329,7 @@ class _Loop:
             return
         job, limit = self._job(), self.request.stall_timeout
         self.clock.start(left[0])
-        work = [one for round_ in range(left[0], left[-1] + 1) for one in self._work(round_)]
+        work = [one for round_ in left for one in self._work(round_)]
         candidates = Candidates(job, self.transport, self.clock, self.pools, work, limit)
         with Scorers(job, self.transport, self.pools, limit) as scorers:
             yield candidates, scorers

@@ -194,9 +194,9 @@ class Score:
 
     def _score(self, block: Block, work: Work) -> Block:
         if self.teacher is not None:
-            block = stages.score(block, self.teacher, "teacher")
+            block = stages.score_rows(block, self.teacher, "teacher")
         if self.teacher is None or not work.pool or self.job.pool_rewrites:
-            block = stages.score(block, self.classifier)
+            block = stages.score_rows(block, self.classifier)
         return block
 
 

@@ -281,7 +281,18 @@ def test_what_other_runs_wrote_is_not_read(tmp_path: Path) -> None:
         plan = plan_inputs(str(location), Columns(), exclude=str(tmp_path / "new"))
         assert paths(plan) == ["in.csv"]
         assert plan.remarks() == ["not read: old/: the directory of another run, with 2 files"]
-    assert paths(plan_inputs(str(tmp_path / "old" / "augmented"), Columns())) == ["a.csv"]
+    plan = plan_inputs(str(tmp_path / "**" / "*.csv"), Columns())
+    assert paths(plan) == ["in.csv"] and plan.remarks() == [
+        "not read: old/: the directory of another run, with 1 files"
+    ]
+    assert not plan_inputs(str(tmp_path / "*.csv"), Columns()).remarks()
+    with pytest.raises(RequestError, match="no file matches .*old/: the directory of another run, with 1 files"):
+        plan_inputs(str(tmp_path / "*" / "augmented" / "*.csv"), Columns())
+    for location in (tmp_path / "old" / "augmented", tmp_path / "old" / "augmented" / "*.csv"):
+        assert paths(plan_inputs(str(location), Columns())) == ["a.csv"]
+    write(tmp_path / "old" / "in.csv")  # a run beside its input resumes
+    assert paths(plan_inputs(str(tmp_path / "old" / "*.csv"), Columns(), exclude=str(tmp_path / "old"))) == ["in.csv"]
+    (tmp_path / "old" / "in.csv").unlink()
     with pytest.raises(RequestError, match=r"is the directory of a run.*did you mean .*old/augmented\?"):
         plan_inputs(str(tmp_path / "old"), Columns())
     manifest.unlink()

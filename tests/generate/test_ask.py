@@ -1,11 +1,16 @@
+import errno
+import io
 import time
+import urllib.error
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from epida_ray.core.errors import RequestError, TransientError
 from epida_ray.core.sample import Candidates, Rejected, Sample, fold_space
 from epida_ray.generate import GENERATORS, propose, protect
+from epida_ray.generate import ask as asking
 
 SAMPLES = [Sample(str(i), f"big dogs number {i} ran home") for i in range(20)]
 
@@ -64,7 +69,8 @@ def test_soft_labels_are_checked() -> None:
     (answer,) = ask(Soft(), cat, classes=("cat", "dog"))
     assert answer.soft == labels
     for bad in ({"cat": 0.4, "dog": 0.6}, {"dog": 1.0}, {"cat": 0.9}, {"cat": 0.7, "cow": 0.3}, {"cat": "1"}, 1.0,
-                {"cat": float("nan")}, {"cat": 1.5, "dog": -0.5}):  # fmt: skip
+                {"dog": 0.1, "cat": "0.9"}, {"cat": None, "dog": 0.5}, {1: 0.5, "cat": 0.5},
+                {"cat": 10**400}, {"cat": float("nan")}, {"cat": 1.5, "dog": -0.5}):  # fmt: skip
         labels = [bad]
         (answer,) = ask(Soft(), cat, classes=("cat", "dog"))
         assert isinstance(answer, Rejected) and "gave the soft label" in answer.reason
@@ -127,6 +133,28 @@ def test_nonsense_is_rejected_with_the_reason(answer: object, reason: str) -> No
     answers = ask(Nonsense())
     assert isinstance(answers[3], Rejected) and reason in answers[3].reason
     assert sum(isinstance(a, Candidates) for a in answers) == 19
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Candidates(None, None), Candidates(["a", "b", "c"], None), Candidates("abc", "abc"),
+        Candidates([[]] * 3, ["a"] * 3), Candidates(["a", "b", "c"], ["a"] * 3, np.ones(3)),
+        Candidates(["a", "b", "c"], ["a"] * 3, 7), Candidates(3, 3, 3), Candidates(["a", "b", "c"], ["a"] * 3, {}),
+        Candidates(["a", "b", "c"], ["a"] * 3, [{}, 1, "x"]), (["a"], ["a"], [object()]), {}, 1.5,
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("distinct", [True, False])
+def test_answers_of_the_wrong_types_cost_no_other_row(answer: object, distinct: bool) -> None:
+    class Wrong(Numbered):
+        def one(self, sample, n, seed):
+            return answer if sample.id == "3" else super().one(sample, n, seed)
+
+    generator = Wrong()
+    generator.distinct = distinct  # type: ignore[attr-defined]
+    answers = ask(generator, classes=("x", "y"))
+    assert answers[:3] + answers[4:] == ask(Numbered(), SAMPLES[:3] + SAMPLES[4:])
+    assert isinstance(answers[3], Rejected)
 
 
 @pytest.mark.parametrize("answers", [[], None, [Candidates(["x"], ["a"])] * 2, Candidates(["x"], ["a"])])
@@ -230,3 +258,49 @@ def test_an_error_that_concerns_every_sample_is_raised(kind: type[Exception], li
 
     with pytest.raises(kind, match="the server is down"):
         ask(Down(), time_limit=limit)
+
+
+def http_error(status: int) -> urllib.error.HTTPError:
+    return urllib.error.HTTPError("http://here", status, "", {}, io.BytesIO())  # type: ignore[arg-type]
+
+
+class Fails(Numbered):
+    """Raises `error` at sample 2, `times` times."""
+
+    def __init__(self, error: Exception, times: int) -> None:
+        self.error, self.times = error, times
+
+    def one(self, sample, n, seed):
+        if sample.id == "2" and self.times:
+            self.times -= 1
+            raise self.error
+        return super().one(sample, n, seed)
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    waits: list[float] = []
+    monkeypatch.setattr(asking.time, "sleep", waits.append)
+    return waits
+
+
+OF_THE_MACHINE = [
+    OSError(errno.ESTALE, "stale file handle"), OSError(errno.ENOSPC, "no space"), ConnectionResetError("reset"),
+    TimeoutError(errno.ETIMEDOUT, "timed out"), MemoryError("no memory"), http_error(503), http_error(429),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("limit", [None, 60.0])
+@pytest.mark.parametrize("error", OF_THE_MACHINE, ids=repr)
+def test_what_the_machine_is_guilty_of_costs_no_row(error: Exception, limit: float | None, slept: list[float]) -> None:
+    assert ask(Fails(error, len(asking.WAITS)), time_limit=limit) == ask(Numbered())
+    assert len(slept) == len(asking.WAITS)
+    with pytest.raises(TransientError, match=f"mine raised {type(error).__name__}.*run the same command again"):
+        ask(Fails(error, len(asking.WAITS) + 1), time_limit=limit)
+
+
+@pytest.mark.parametrize("error", [TimeoutError("slow"), io.UnsupportedOperation("no"), http_error(400)], ids=repr)
+def test_what_only_sounds_like_the_machine_costs_its_row(error: Exception, slept: list[float]) -> None:
+    answers = ask(Fails(error, -1))
+    assert isinstance(answers[2], Rejected) and not slept
+    assert sum(isinstance(a, Candidates) for a in answers) == 19

@@ -1,15 +1,17 @@
 import json
+import os
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
 from epida_ray.core.errors import RequestError, TransientError
 from epida_ray.core.sample import Candidates, Rejected, Sample
-from epida_ray.generate import GENERATORS, endpoint, propose
+from epida_ray.generate import GENERATORS, answers, endpoint, propose
 
 SAMPLES = [Sample("a", "I lost my card", "cards"), Sample("b", "My card is gone", "cards")]
 Reply = tuple[int, dict[str, str], bytes]
@@ -70,8 +72,8 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return waits
 
 
-def ask(server: Server, samples: list[Sample] = SAMPLES[:1]) -> list[Candidates | Rejected]:
-    generator = GENERATORS.create("language-model", endpoint=server.url, model="some-model", parallel=1)
+def ask(server: Server, samples: list[Sample] = SAMPLES[:1], **options: str) -> list[Candidates | Rejected]:
+    generator = GENERATORS.create("language-model", endpoint=server.url, model="some-model", parallel=1, **options)
     return propose(generator, samples, 3, run_seed=0, round_=0, name="language-model")
 
 
@@ -128,3 +130,55 @@ def test_a_refused_prompt_costs_its_row(server: Server, slept: list[float], refu
     assert isinstance(refused, Rejected) and "no answer" in refused.reason
     assert isinstance(good, Candidates)
     assert not slept
+
+
+def test_a_lone_surrogate_of_the_server_costs_its_own_candidate(server: Server) -> None:
+    lone = rb'{"choices": [{"message": {"content": "half \ud800"}}, {"message": {"content": "whole \ud83d\ude00"}}]}'
+    server.replies = [(200, {}, lone), GOOD]
+    first, second = ask(server, SAMPLES)
+    assert first == Candidates(["whole \U0001f600", "answer 0", "answer 1"], ["rewrite"] * 3)
+    assert isinstance(second, Candidates) and len(second.texts) == 3
+
+
+@pytest.mark.parametrize("damage", [b"", b'{"answers": ["answer 0", "ans', b"[]", b"{}", b"\xff\xfe"])
+def test_a_damaged_answer_is_asked_for_again(server: Server, tmp_path: Path, damage: bytes) -> None:
+    expected = ask(server, cache=str(tmp_path))
+    (kept,) = tmp_path.glob("*.json")
+    whole = kept.read_bytes()
+    kept.write_bytes(damage)
+    assert ask(server, cache=str(tmp_path)) == expected
+    assert server.requests == 2 and kept.read_bytes() == whole
+
+
+def test_an_answer_is_paid_for_once_while_the_disk_fails(
+    server: Server, slept: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace, failures = os.replace, [OSError(28, "no space left on device")] * 2
+
+    def failing(source: Path, target: Path) -> None:
+        if failures:
+            raise failures.pop()
+        replace(source, target)
+
+    monkeypatch.setattr(answers.os, "replace", failing)
+    assert isinstance(ask(server, cache=str(tmp_path))[0], Candidates)
+    assert server.requests == 1 and len(slept) == 2
+    assert (tmp_path / answers.SPENT).read_text().count("\n") == 1 and not list(tmp_path.glob("*.part"))
+    failures += [OSError(28, "no space left on device")] * 100
+    with pytest.raises(TransientError, match="cannot keep an answer in .*run the same command again"):
+        ask(server, [SAMPLES[1]], cache=str(tmp_path))
+    assert server.requests == 2
+
+
+def test_a_cache_on_storage_that_fails_rejects_no_row(
+    server: Server, slept: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stale(_: Path) -> bytes:
+        raise OSError(116, "stale file handle")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", stale)
+        with pytest.raises(TransientError, match="stale file handle"):
+            ask(server, cache=str(tmp_path))
+    assert server.requests == 0 and len(slept) == 4
+    assert isinstance(ask(server, cache=str(tmp_path))[0], Candidates)

@@ -65,6 +65,30 @@ def test_what_changed_since_a_run_began_is_named(tmp_path: Path, code: Path, mon
     assert Run(request.output).open("augment", plan_request(request, ())[1], {}), "it was finished with the old version"
 
 
+def test_all_files_of_a_package_and_trusted_code_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "in.csv").write_text("text,label\na,x\nb,y\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    code, package = tmp_path / "trusted_code.py", tmp_path / "users_package"
+    code.write_text("class Shout: pass\n")
+    (package / "inner" / "__pycache__").mkdir(parents=True)
+    (package / "__init__.py").write_text("class Shout: pass\n")
+    (package / "inner" / "words.py").write_text("WORDS = 1\n")
+    request = AugmentRequest(
+        input=str(tmp_path / "in.csv"), output=str(tmp_path / "run"), generator="users_package:Shout",
+        trust_code=("trusted_code:Shout",),
+    )  # fmt: skip
+    before = plan_request(request, ())[1]["contents"]
+    (package / "inner" / "__pycache__" / "words.pyc").write_text("compiled")
+    assert plan_request(request, ())[1]["contents"] == before
+    (package / "inner" / "words.py").write_text("WORDS = 2\n")
+    changed = plan_request(request, ())[1]["contents"]
+    assert before.keys() >= {"users_package:Shout", "trusted_code:Shout"}
+    assert [name for name in before if before[name] != changed[name]] == ["users_package:Shout"]
+    code.write_text("class Shout:\n    loud = True\n")
+    again = plan_request(request, ())[1]["contents"]
+    assert [name for name in changed if again[name] != changed[name]] == ["trusted_code:Shout"]
+
+
 def test_versions_of_packages_that_no_option_names_do_not_count() -> None:
     assert "ray" not in module.versions_of(["eda", "cnn"]) and "nlpaug" not in module.versions_of(["eda", "cnn"])
     assert "nlpaug" in module.versions_of(["nlpaug:SynonymAug"])

@@ -132,3 +132,47 @@ def test_in_a_curriculum_a_rounds_rewrites_depend_on_the_round_alone() -> None:
     assert in_disorder[3] == full and in_disorder[1] != candidates(usual.make_generator(), 1, usual)
     with pytest.raises(RequestError, match="--curriculum: substructure has no strength"):
         RoundOptions(LABELS, generator="substructure", curriculum=True).make_generator()
+
+
+class Picky:
+    labels = ("a", "b")
+
+    def __init__(self, error: Exception) -> None:
+        self.error, self.calls = error, 0
+
+    def predict_proba(self, texts):  # type: ignore[no-untyped-def]
+        self.calls += 1
+        if any("BOOM" in text for text in texts):
+            raise self.error
+        return np.full((len(texts), 2), 0.5, np.float32)
+
+
+@pytest.mark.parametrize("only", [False, True])
+def test_a_row_with_which_the_classifier_raises_costs_only_itself(only: bool) -> None:
+    texts, labels = [f"some text with number {i} in it" for i in range(20)], ["a", "b"] * 10
+    whole = Picky(ValueError())
+    expected = epida_ray.augment_texts(texts, labels, generator="aeda", classifier=whole)
+    assert whole.calls == 1
+    bad = range(20) if only else (3, 11)
+    for i in bad:
+        texts[i] = "BOOM " + texts[i]
+    said = rf"{len(bad)} of 20 texts were rejected; .*the classifier raised ValueError: no \\ud800"
+    with pytest.warns(UserWarning, match=said):
+        found = epida_ray.augment_texts(texts, labels, generator="aeda", classifier=Picky(ValueError("no \ud800")))
+    assert found.equals(expected.filter(pa.array([int(i) not in bad for i in expected["sample_id"].to_pylist()])))
+    with pytest.raises(MemoryError):
+        epida_ray.augment_texts(texts, labels, generator="aeda", classifier=Picky(MemoryError()))
+
+
+def test_a_row_with_which_only_the_student_raises_loses_its_teachers_view() -> None:
+    block = block_of(["0", "1"], ["some text", "BOOM text"], np.array([0, 1]))
+    options = RoundOptions(Picky.labels, "aeda", m=1, k=2)
+    block = one_round(block, options.make_generator(), Picky(KeyError("x")), options.make_selector(), options, 0,
+                      teacher=fit_nothing())  # fmt: skip
+    assert block["stage"].to_pylist() == [None, "score"] and [len(t) for t in kept_texts(block)] == [1, 0]
+
+
+def fit_nothing() -> Picky:
+    teacher = Picky(ValueError())
+    teacher.predict_proba = lambda texts: np.full((len(texts), 2), 0.5, np.float32)  # type: ignore[method-assign]
+    return teacher

@@ -184,6 +184,30 @@ def test_a_model_for_noisy_texts_is_tested_on_clean_and_noisy_ones(tmp_path: Pat
     assert "with noise `spelling:0.3`" in (tmp_path / "run" / "model" / "README.md").read_text()
 
 
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_the_only_rewrites_of_a_run_are_whole_or_made_again(tmp_path: Path, staleness: int) -> None:
+    """Back to the checkpoint of round 1, with a file of round 1 lost."""
+    corpus(tmp_path / "in.parquet")
+    request = make_request(
+        tmp_path, online=False, rounds=2, max_staleness=staleness, keep_checkpoints=True,
+        generator="tests.stream.test_driver:Marks",
+    )  # fmt: skip
+    train(request)
+    run = tmp_path / "run"
+    files = [run / "model" / "model.safetensors", *(run / "augmented" / "round=001").iterdir()]
+    undisturbed = [file.read_bytes() for file in files]
+    for file in (*files, run / "checkpoint" / "round-00002.safetensors"):
+        file.unlink()
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps(manifest | {"status": "running"}))
+    if staleness:
+        train(request)
+        assert [file.read_bytes() for file in files] == undisturbed
+    else:
+        with pytest.raises(RunError, match="a file of round 1 is damaged or missing, and the weights .* are gone"):
+            train(request)
+
+
 def test_what_goes_wrong_is_said_clearly_and_nothing_finished_is_lost(tmp_path: Path) -> None:
     corpus(tmp_path / "in.parquet")
     with pytest.raises(RunError, match=r"not finite at step \d+ .*lower learning rate"):

@@ -1,0 +1,66 @@
+"""Files of a run's directory may come from anybody: no code of a type that they name runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from epida_ray.core.errors import RunError
+from epida_ray.data.storage import Storage
+from epida_ray.experiments.report_rows import read_rows
+from epida_ray.method.prepare import read_prepared
+from epida_ray.method.results import AugmentResult
+from epida_ray.method.review import write_review
+from epida_ray.method.round_worker import Worker
+
+
+class Pickled(pa.ExtensionType):
+    def __init__(self) -> None:
+        super().__init__(pa.binary(), "ray.data.arrow_pickled_test")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage: pa.DataType, serialized: bytes) -> Pickled:
+        raise AssertionError("the code of the type ran")
+
+
+@pytest.fixture
+def registered() -> Iterator[None]:
+    pa.register_extension_type(Pickled())
+    yield
+    pa.unregister_extension_type("ray.data.arrow_pickled_test")
+
+
+def worker(storage: Storage) -> Any:
+    return SimpleNamespace(task=SimpleNamespace(storage=storage))
+
+
+READERS: dict[str, tuple[str, Callable[[Storage], object]]] = {
+    "prepared": ("prepared/dev.parquet", lambda s: read_prepared(s, "dev", ("x",))),
+    "round": ("augmented/round=001/a.parquet", lambda s: Worker._read(worker(s), "augmented/round=001")),
+    "review": ("labelled/a.parquet", lambda s: write_review(s, None, 1, 0)),
+    "report": ("augmented/a.parquet", lambda s: read_rows(s, "augmented", 10)),
+    "table": ("augmented/a.parquet", lambda s: AugmentResult(s.location, None).table()),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_type_in_a_file_of_a_run_is_refused_before_its_code_runs(
+    tmp_path: Path, reader: str, registered: None
+) -> None:
+    name, read = READERS[reader]
+    names = ["sample_id", "label", "soft_label", "confidence", "rank"]
+    columns: dict[str, Any] = {name: pa.array(["x"]) for name in names}
+    columns["text"] = pa.ExtensionArray.from_storage(Pickled(), pa.array([b"x"]))
+    (tmp_path / name).parent.mkdir(parents=True)
+    pq.write_table(pa.table(columns), tmp_path / name)
+    with pytest.raises(RunError, match="not a file that a run wrote: column 'text' has the type ray.data.arrow_pickle"):
+        read(Storage(str(tmp_path)))
