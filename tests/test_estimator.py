@@ -153,7 +153,7 @@ def test_labels_keep_their_type_also_when_saved(kind: Any, tmp_path: Path) -> No
     again = epida_ray.EpidaClassifier.load(tmp_path)
     assert again.get_params() == fitted.get_params() and again.classes_.dtype == fitted.classes_.dtype
     np.testing.assert_array_equal(again.predict_proba(TEST.texts), fitted.predict_proba(TEST.texts))
-    assert not [file.name for file in tmp_path.iterdir() if file.suffix not in (".json", ".safetensors")]
+    assert not [file.name for file in tmp_path.iterdir() if file.suffix not in (".json", ".safetensors", ".md")]
     assert not hasattr(clone(again), "model_")
 
 
