@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import ray
 
+from epida_ray.classify import TorchClassifier
 from epida_ray.classify import load as load_classifier
 from epida_ray.core.errors import EpidaError, RequestError, RunError, TakenOver, TooManyRejected
 from epida_ray.core.progress import Reporter, Tracker, best_round
@@ -442,7 +443,11 @@ def _finish(request: TrainRequest, run: Run, reporter: Reporter) -> None:
     best = manifest.Best(round=found.facts["best_round"], **found.facts["best"])
     reporter.say(round_summary(found.facts["metrics"], best.round, run.manifest.prepared.dev))
     if best.round == 0 and request.unlabelled is not None:
-        reporter.say("the unlabelled texts did not help on dev; the model is the one trained without them")
+        more = ", for a third of its epochs: without --unlabelled it trains to the end"
+        reporter.say(
+            "the unlabelled texts did not help on dev; the model is the one of round 0, trained without them"
+            + (more if isinstance(classifier, TorchClassifier) else "")
+        )
     test = None
     if request.eval is not None:
         test = evaluate_model(
