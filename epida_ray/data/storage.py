@@ -180,6 +180,12 @@ class Storage:
         wanted = (pafs.FileType.File, pafs.FileType.Directory) if folders else (pafs.FileType.File,)
         return {i.base_name for i in infos if i.type in wanted and not i.base_name.startswith(".")}
 
+    def files_below(self, *tops: str) -> list[str]:
+        """Return those of these files that are there, and all files below these folders."""
+        files = (i for i in self._infos("", recursive=True) if i.type == pafs.FileType.File)
+        names = (str(PurePosixPath(i.path).relative_to(self.root)) for i in files if not i.base_name.startswith("."))
+        return sorted(name for name in names if name.split("/")[0] in tops)
+
     def sizes(self, folder: str) -> dict[str, int]:
         """Return the files directly in `folder` with their sizes in bytes."""
         infos = self._infos(folder)
@@ -282,8 +288,10 @@ class Storage:
                     self.filesystem.delete_file(info.path)
 
     def upload(self, local: Path, folder: str) -> None:
-        """Copy a local directory's files into `folder`, each atomically."""
-        for file in sorted(p for p in local.rglob("*") if p.is_file()):
+        """Copy a local directory's files into `folder`, each atomically; its config.json, which says that a model is
+        there, is the last."""
+        marker = local / "config.json"
+        for file in sorted((p for p in local.rglob("*") if p.is_file()), key=lambda p: (p == marker, p)):
             self.write(str(PurePosixPath(folder) / file.relative_to(local).as_posix()), file.read_bytes())
 
     def local_copy(self, folder: str) -> Path:

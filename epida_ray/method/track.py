@@ -19,8 +19,6 @@ from epida_ray.data.storage import Storage
 from epida_ray.runs import layout
 from epida_ray.runs.manifest import Manifest
 
-IDS = "tracking.json"
-"""Which run of a tracker a run directory belongs to, so that resuming continues it."""
 PROJECT = "epida"
 """The experiment or project, unless the tracker's own variable names another."""
 EXTRA = "pip install 'epida-ray[track]'"
@@ -132,7 +130,7 @@ class Trackers:
         self, names: Iterable[str], storage: Storage, command: str, request: Mapping[str, Any], reporter: Reporter
     ) -> None:
         self._storage, self._reporter, self._open = storage, reporter, dict[str, Tracker]()
-        known = json.loads(storage.read(IDS)) if storage.exists(IDS) else {}
+        known = json.loads(storage.read(layout.TRACKING)) if storage.exists(layout.TRACKING) else {}
         name = f"{command} {storage.location}"
         parameters = {"command": command} | {
             key: value if isinstance(value, str | int | float) else json.dumps(value)
@@ -151,7 +149,7 @@ class Trackers:
             except Exception as error:
                 raise RequestError(f"--track {kind}: {' '.join(str(error).split())[:300]}") from error
         if self._open:
-            storage.write(IDS, json.dumps({kind: one.id for kind, one in self._open.items()}).encode())
+            storage.write(layout.TRACKING, json.dumps({kind: one.id for kind, one in self._open.items()}).encode())
 
     def rounds(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Send the metrics of rounds."""

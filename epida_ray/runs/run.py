@@ -124,19 +124,26 @@ class Run:
     def _begin(self, found: Manifest | None, kind: Kind, request: dict[str, Any], execution: dict[str, Any]) -> None:
         if found is None:
             self.manifest = Manifest(
-                kind=kind, status="preparing", request=request, execution=execution, command=command_line(),
+                kind=kind, status="preparing", request={}, execution=execution, command=command_line(),
                 started=now(), versions=versions(), process=this_process(),
             )  # fmt: skip
-            for folder in (layout.REJECTED, layout.LANGUAGE_MODEL):  # they are of an earlier request
-                for name in self.storage.names(folder):
-                    if not layout.is_shard_file(name):  # its shards go when this request has some
-                        self.storage.remove(f"{folder}/{name}")
-            self.save()
+            self._remove_of_others()
+            self.save(request=request)
             return
         found.problem = None
         found.execution, found.process = execution, this_process()
         found.resumed += 1
         self.storage.remove_unfinished()
+
+    def _remove_of_others(self) -> None:
+        """Remove what an earlier request made here: this one would take it for its own."""
+        files = self.storage.files_below(*layout.MADE)
+        if files:
+            self.save()  # of no request, so that whoever comes after a kill in the middle begins with this again
+        rounds = self.manifest.kind == "train"
+        for name in files:
+            if rounds or not (name.count("/") == 1 and layout.is_shard_file(name)):  # those go when the plan is known
+                self.storage.remove(name)
 
     def _check_same(self, kind: str, request: dict[str, Any]) -> None:
         where, before = self.storage.location, self.manifest.request

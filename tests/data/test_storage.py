@@ -174,6 +174,20 @@ def test_folders_are_copied_with_what_is_below_them(tmp_path: Path) -> None:
     assert (storage.local_copy("model") / "sub" / "file").read_bytes() == b"1"
 
 
+def test_the_file_that_says_that_a_model_is_there_is_uploaded_last(tmp_path: Path) -> None:
+    for name in ("config.json", "model.safetensors", "encoder/config.json"):
+        (tmp_path / "here" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "here" / name).write_bytes(b"1")
+    written: list[str] = []
+
+    class Watched(Storage):
+        def write(self, name: str, data: bytes | pa.Buffer) -> None:
+            written.append(name)
+
+    Watched(str(tmp_path / "run")).upload(tmp_path / "here", "model")
+    assert written == ["model/encoder/config.json", "model/model.safetensors", "model/config.json"]
+
+
 def test_a_late_writer_whose_temporary_file_is_gone_removes_nothing(tmp_path: Path) -> None:
     """It took the failed renaming for a target that cannot be replaced, and removed it; the simulator found that."""
     filesystem = pafs.PyFileSystem(pafs.FSSpecHandler(fsspec.filesystem("file")))

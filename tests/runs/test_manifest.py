@@ -71,3 +71,41 @@ def test_another_request_in_the_same_directory_is_refused_with_the_options_that_
         Run(str(tmp_path / "run")).open("train", {"m": 3}, {})
     with pytest.raises(RequestError, match="the input is different"):
         Run(str(tmp_path / "run")).open("augment", {"m": 3, "input": "other"}, {})
+
+
+def test_what_a_refused_request_left_is_not_taken_for_that_of_the_next(tmp_path: Path) -> None:
+    first = Run(str(tmp_path / "run"))
+    with first:
+        first.open("label", {"model": "one"}, {})
+        made = ("model/config.json", "model/sub/weights", "corpus/index.arrow", "rejected/train.parquet", "review.csv")
+        for name in (*made, "initial/config.json", "augmented/round=001/x.parquet", "tracking.json"):
+            first.storage.write(name, b"of the first")
+    foreign = ("input/data.parquet", "notes.txt", "my/model/config.json")
+    for name in foreign:
+        Storage(str(tmp_path / "run")).write(name, b"not ours")
+    second = Run(str(tmp_path / "run"))
+    with second:
+        assert not second.open("label", {"model": "two"}, {})
+        assert second.manifest.request == {"model": "two"}
+    files = {p.relative_to(tmp_path / "run").as_posix() for p in (tmp_path / "run").rglob("*") if p.is_file()}
+    assert {name for name in files if not name.startswith("owner/")} == {"manifest.json", *foreign}
+
+
+def test_a_kill_while_the_rest_of_another_request_is_removed_leaves_it_to_none(tmp_path: Path) -> None:
+    with Run(str(tmp_path / "run")) as first:
+        first.open("label", {"model": "one"}, {})
+        first.storage.write("corpus/index.arrow", b"of the first")
+        first.storage.write("model/config.json", b"of the first")
+    with Run(str(tmp_path / "run")) as second, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Storage, "remove", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            second.open("label", {"model": "two"}, {})
+    for request in ({"model": "one"}, {"model": "two"}):
+        with Run(str(tmp_path / "run")) as again:
+            assert not again.open("label", request, {})
+            assert not again.storage.files_below("model", "corpus")
+
+
+def _killed(storage: Storage, name: str) -> None:
+    if not name.startswith("owner/"):
+        raise KeyboardInterrupt
