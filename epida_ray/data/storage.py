@@ -20,7 +20,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from epida_ray.core.errors import RequestError, TransientError
-from epida_ray.data.retry import one_line, with_retries
+from epida_ray.data.retry import one_line, watched, with_retries
 
 T = TypeVar("T")
 
@@ -201,14 +201,11 @@ class Storage:
     def footer(self, name: str) -> pq.FileMetaData:
         """Return the footer of a Parquet file; one that is damaged is a ValueError."""
 
-        def read() -> pq.FileMetaData:
-            with self.filesystem.open_input_file(self.path(name)) as file:
+        def read(watch: Callable[[Any], Any] = contextlib.nullcontext) -> pq.FileMetaData:
+            with self.filesystem.open_input_file(self.path(name)) as opened, watch(opened) as file:
                 return pq.ParquetFile(file).metadata
 
-        def intact() -> bool:
-            return bool(self.read(name))
-
-        return with_retries(read, f"cannot read from {self.location}", intact, final=_is_final)
+        return with_retries(read, f"cannot read from {self.location}", lambda: read(watched), final=_is_final)
 
     def write(self, name: str, data: bytes | pa.Buffer) -> None:
         """Write a file whole or not at all: under a temporary name that is then changed, or with one PUT."""
