@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
@@ -282,7 +283,7 @@ class Storage:
         for info in self._infos("", recursive=True):
             if info.type == pafs.FileType.File and info.base_name.startswith(".") and info.extension == "part":
                 with contextlib.suppress(FileNotFoundError):
-                    self.filesystem.delete_file(info.path)
+                    self.retried(partial(self.filesystem.delete_file, info.path), "delete from")
 
     def upload(self, local: Path, folder: str) -> None:
         """Copy a local directory's files into `folder`, each atomically; its config.json, which says that a model is

@@ -6,15 +6,18 @@ import hashlib
 import json
 import os
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Any, Self
 
-from epida_ray.core.errors import RequestError, RunError, TooManyRejected
+from epida_ray.core.errors import EpidaError, RequestError, RunError, TooManyRejected
 from epida_ray.core.options import flag
+from epida_ray.core.progress import Reporter
 from epida_ray.data.plan import Plan, Shard
-from epida_ray.data.storage import Storage
+from epida_ray.data.storage import Storage, refusal
 from epida_ray.runs import layout, lease
 from epida_ray.runs.counts import ShardCounts, Totals
 from epida_ray.runs.manifest import Done, Kind, Manifest, now, read_manifest, this_process, versions
@@ -273,6 +276,39 @@ class Run:
             sizes = json.dumps(_shard_sizes(self.storage), sort_keys=True)
             self.storage.write(layout.COMMITTED, sizes.encode())
         self.save(status="finished", finished=now(), **self.progress(), **more)
+
+
+@contextmanager
+def interruptible(run: Run, reporter: Reporter | None = None) -> Iterator[None]:
+    """End the run in order on Ctrl-C and SIGTERM, and when a disk is full: the message says what is kept and how to
+    resume.
+
+    With a reporter the message comes at once. Use that inside `connected`: `ray job stop` gives a driver a second or
+    two, and leaving Ray can take longer.
+    """
+    try:
+        yield
+    except RequestError as error:
+        if run.manifest.status != "finished" and not run.manifest.done.shards and run.manifest.best is None:
+            # nothing is done, so a corrected request may use the directory; `epida status` shows the problem
+            run.save(status="preparing", problem=str(error))
+        raise
+    except OSError as error:
+        if run.storage.guard is not None:
+            run.storage.guard()  # whoever owns the directory by now may have removed a temporary file of ours
+        if (reason := refusal(error)) is None:
+            raise
+        failure = f"{error.filename or run.storage.location}: {reason}"
+        with suppress(EpidaError):  # the manifest may be on the disk that is full
+            run.save(status="failed", failure=failure)
+        kept = f"What is done is kept in {run.storage.location}; run the same command again to resume"
+        raise RunError(f"{failure}. {kept}") from error
+    except KeyboardInterrupt:
+        run.save(status="interrupted", **(run.progress() if run.totals.shards else {}))
+        kept = f"what is done is kept in {run.storage.location}; run the same command again to resume"
+        if reporter is not None:
+            reporter.say(f"stopping: {kept}")
+        raise RunError(f"interrupted; {kept}") from None
 
 
 def committed(storage: Storage) -> list[str] | None:

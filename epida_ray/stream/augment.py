@@ -18,10 +18,10 @@ from epida_ray.method.stages import STAGES, RoundOptions
 from epida_ray.method.track import Trackers
 from epida_ray.runs import layout
 from epida_ray.runs.manifest import Manifest
-from epida_ray.runs.run import Run, digest, directory_digest
+from epida_ray.runs.run import Run, digest, directory_digest, interruptible
 from epida_ray.select import needs_perplexity
 from epida_ray.stream.cluster import check_reachable
-from epida_ray.stream.offline import interruptible, work_through
+from epida_ray.stream.offline import work_through
 from epida_ray.stream.pipeline import Job
 
 

@@ -40,12 +40,11 @@ from epida_ray.method.trainer import LearnOptions, training_threads
 from epida_ray.method.transport import RoundClock, WeightTransport, version_for
 from epida_ray.runs import checkpoint, layout, manifest
 from epida_ray.runs.counts import COUNTED, Totals
-from epida_ray.runs.run import Run, digest
+from epida_ray.runs.run import Run, digest, interruptible
 from epida_ray.select import needs_perplexity
 from epida_ray.stream.cluster import Pools, check_reachable, connected, fit_pools
 from epida_ray.stream.fit import Fit
 from epida_ray.stream.metrics import RunMetrics
-from epida_ray.stream.offline import interruptible
 from epida_ray.stream.pipeline import Job, Work
 from epida_ray.stream.rounds import Candidates, Judged, Scorers
 from epida_ray.stream.weights import start_store

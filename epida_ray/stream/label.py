@@ -14,9 +14,9 @@ from epida_ray.method.review import write_review
 from epida_ray.method.stages import RoundOptions
 from epida_ray.runs import layout
 from epida_ray.runs.manifest import Manifest
-from epida_ray.runs.run import Run, digest, directory_digest
+from epida_ray.runs.run import Run, digest, directory_digest, interruptible
 from epida_ray.stream.cluster import check_reachable
-from epida_ray.stream.offline import interruptible, work_through
+from epida_ray.stream.offline import work_through
 from epida_ray.stream.pipeline import Job
 
 

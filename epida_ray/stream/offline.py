@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 
 import ray
 
-from epida_ray.core.errors import EpidaError, RequestError, RunError, TakenOver, TooManyRejected
+from epida_ray.core.errors import EpidaError, RunError, TakenOver, TooManyRejected
 from epida_ray.core.progress import Reporter
 from epida_ray.data.plan import Shard
 from epida_ray.method.requests import RunRequest
-from epida_ray.runs.run import Run
+from epida_ray.runs.run import Run, interruptible
 from epida_ray.stream.cluster import connected, size_pools
 from epida_ray.stream.metrics import RunMetrics
 from epida_ray.stream.pipeline import Job, run_shards
@@ -64,25 +63,3 @@ def work_through(
                 run.save(status="failed", failure=str(error))
             kept = f"{run.totals.shards:,} of {run.manifest.shards:,} shards are kept in {request.output}"
             raise RunError(f"{error}. {kept}; run the same command again to resume") from error
-
-
-@contextmanager
-def interruptible(run: Run, reporter: Reporter | None = None) -> Iterator[None]:
-    """End the run in order on Ctrl-C and SIGTERM: what is done is kept, and the message says how to resume.
-
-    With a reporter the message comes at once. Use that inside `connected`: `ray job stop` gives a driver a second or
-    two, and leaving Ray can take longer.
-    """
-    try:
-        yield
-    except RequestError as error:
-        if run.manifest.status != "finished" and not run.manifest.done.shards and run.manifest.best is None:
-            # nothing is done, so a corrected request may use the directory; `epida status` shows the problem
-            run.save(status="preparing", problem=str(error))
-        raise
-    except KeyboardInterrupt:
-        run.save(status="interrupted", **(run.progress() if run.totals.shards else {}))
-        kept = f"what is done is kept in {run.storage.location}; run the same command again to resume"
-        if reporter is not None:
-            reporter.say(f"stopping: {kept}")
-        raise RunError(f"interrupted; {kept}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from pathlib import Path
@@ -10,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from epida_ray.core.errors import RequestError
+from epida_ray.core.errors import RequestError, RunError, TakenOver
 from epida_ray.data.storage import Storage
 from epida_ray.runs.counts import ShardCounts, Totals
 from epida_ray.runs.manifest import FORMAT, Manifest, read_manifest
-from epida_ray.runs.run import Run
+from epida_ray.runs.run import Run, interruptible
 
 
 def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -109,3 +110,23 @@ def test_a_kill_while_the_rest_of_another_request_is_removed_leaves_it_to_none(t
 def _killed(storage: Storage, name: str) -> None:
     if not name.startswith("owner/"):
         raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("file", [None, "/tmp/epida-1/weights"])
+def test_a_full_disk_ends_a_run_with_a_line_that_says_how_to_resume(tmp_path: Path, file: str | None) -> None:
+    run = Run(str(tmp_path / "run"))
+    run.open("augment", {"m": 3}, {})
+    said = (
+        f"{file or run.storage.location}: No space left on device. What is done is kept in {run.storage.location}; run"
+    )
+    with pytest.raises(RunError, match=f"^{re.escape(said)}"), run, interruptible(run):
+        raise OSError(errno.ENOSPC, "full", file)
+    assert read_manifest(run.storage).status == "failed" and "No space" in (run.manifest.failure or "")
+
+
+def test_a_file_that_is_gone_because_another_command_owns_the_directory_is_said(tmp_path: Path) -> None:
+    run, other = Run(str(tmp_path / "run")), Run(str(tmp_path / "run"))
+    run.open("augment", {"m": 3}, {})
+    other.open("augment", {"m": 3}, {}, take_over=True)
+    with other, pytest.raises(TakenOver), run, interruptible(run):
+        raise FileNotFoundError(errno.ENOENT, "gone")

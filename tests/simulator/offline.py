@@ -21,7 +21,7 @@ from epida_ray.method.round import one_round
 from epida_ray.method.stages import RoundOptions
 from epida_ray.runs import layout
 from epida_ray.runs.counts import ShardCounts
-from epida_ray.runs.run import Run, digest
+from epida_ray.runs.run import Run, digest, interruptible
 from tests.simulator.patches import DIRECTORY
 from tests.simulator.world import Process, World
 
@@ -152,7 +152,7 @@ def command(world: World, request: dict[str, Any], take_over: bool = False, loss
     run = Run(DIRECTORY)
     if run.open("augment", request, {}, take_over=take_over):
         return "finished"
-    with run:
+    with run, interruptible(run):
         for _ in range(world.choose.randint(0, 3)):
             world.sleep(world.choose.choice([0.1, 5.0]))
         run.save(model_digest="model", labels=list(LABELS))
