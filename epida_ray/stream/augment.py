@@ -61,7 +61,7 @@ def augment(request: AugmentRequest, reporter: Reporter | None = None) -> Augmen
         if left:
             job = Job(
                 plan, run.storage, run.fingerprint, RoundOptions.of(request, labels), candidates=request.candidates,
-                with_originals=request.with_originals, trust=request.trusted(),
+                with_originals=request.with_originals, trust=request.trusted(), owner=run.manifest.owner,
             )  # fmt: skip
             work_through(
                 left, job, run, request, reporter, command="augment", done="kept",

@@ -292,6 +292,7 @@ class _Loop:
             pool=self.pool,
             pool_rewrites=self.request.pool_rewrites,
             teacher=self.request.teacher is not None,
+            owner=run.manifest.owner,
             steps=self.transport,
         )
 

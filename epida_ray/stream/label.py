@@ -59,7 +59,7 @@ def label(request: LabelRequest, reporter: Reporter | None = None) -> LabelResul
         if left:
             job = Job(
                 plan, run.storage, run.fingerprint, options, candidates=False, trust=request.trusted(), pool=plan,
-                labelling=True,
+                labelling=True, owner=run.manifest.owner,
             )  # fmt: skip
             work_through(left, job, run, request, reporter, command="label", done="labelled", generators=1)
         run.check_rejected(request.max_rejected)
