@@ -38,6 +38,10 @@ _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory"}
 """fsspec's filesystems where a file appears when its upload is complete."""
 
 
+_ASIDE = ".old"
+"""How the name of a file ends, after a dot in front, while another one takes its place."""
+
+
 def check_url(location: str) -> None:
     """Refuse a URL with a password or a secret, since a run writes URLs down; a user's name alone is fine."""
     advice = "out of URLs, which a run writes down; set them in the environment, such as AWS_ACCESS_KEY_ID"
@@ -146,6 +150,7 @@ class Storage:
         self.filesystem, root = open_filesystem(self.location)
         self.root = root.rstrip("/") or "/"
         self.is_local = isinstance(self.filesystem, pafs.LocalFileSystem)
+        self._steps_aside = _may_step_aside(self.filesystem)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"location": self.url, "guard": self.guard}
@@ -163,7 +168,9 @@ class Storage:
 
     def exists(self, name: str) -> bool:
         def look() -> bool:
-            return bool(self.filesystem.get_file_info(self.path(name)).type != pafs.FileType.NotFound)
+            path = self.path(name)
+            places = [path, _aside(path), path] if self._steps_aside else [path]
+            return any(self.filesystem.get_file_info(place).type != pafs.FileType.NotFound for place in places)
 
         try:
             return self.retried(look, "look into")
@@ -173,7 +180,16 @@ class Storage:
 
     def _infos(self, folder: str, recursive: bool = False) -> list[pafs.FileInfo]:
         selector = pafs.FileSelector(self.path(folder), recursive=recursive, allow_not_found=True)
-        return self.retried(lambda: list(self.filesystem.get_file_info(selector)), "look into")
+        infos = self.retried(lambda: list(self.filesystem.get_file_info(selector)), "look into")
+        return _recovered(infos) if self._steps_aside else infos
+
+    def _opened(self, open_file: Callable[[str], Any], name: str) -> Any:
+        """Open a file, also one that is stepping aside."""
+        path = self.path(name)
+        for place in (path, _aside(path)) if self._steps_aside else ():
+            with contextlib.suppress(FileNotFoundError):
+                return open_file(place)
+        return open_file(path)
 
     def names(self, folder: str, folders: bool = False) -> set[str]:
         """Return the files directly in `folder`; none when it does not exist. Unfinished writes are left out."""
@@ -194,7 +210,7 @@ class Storage:
 
     def read(self, name: str) -> bytes:
         def read() -> bytes:
-            with self.filesystem.open_input_stream(self.path(name), compression=None) as stream:
+            with self._opened(partial(self.filesystem.open_input_stream, compression=None), name) as stream:
                 return bytes(stream.read())
 
         return self.retried(read, "read from")
@@ -203,7 +219,7 @@ class Storage:
         """Return the footer of a Parquet file; one that is damaged is a ValueError."""
 
         def read(watch: Callable[[Any], Any] = contextlib.nullcontext) -> pq.FileMetaData:
-            with self.filesystem.open_input_file(self.path(name)) as opened, watch(opened) as file:
+            with self._opened(self.filesystem.open_input_file, name) as opened, watch(opened) as file:
                 return pq.ParquetFile(file).metadata
 
         return with_retries(read, f"cannot read from {self.location}", lambda: read(watched), final=_is_final)
@@ -258,7 +274,7 @@ class Storage:
 
         def delete() -> None:
             nonlocal tried
-            again, tried = tried, True
+            again, tried = tried or (self._steps_aside and _delete(self.filesystem, _aside(self.path(name)))), True
             try:
                 self.filesystem.delete_file(self.path(name))
             except FileNotFoundError:
@@ -274,7 +290,7 @@ class Storage:
 
     def open(self, name: str) -> pa.NativeFile:
         """Open a file to read parts of it. What fails then is not tried again."""
-        return self.retried(lambda: self.filesystem.open_input_file(self.path(name)), "read from")
+        return self.retried(lambda: self._opened(self.filesystem.open_input_file, name), "read from")
 
     def remove_unfinished(self) -> None:
         """Delete what killed writers left under temporary names."""
@@ -282,8 +298,7 @@ class Storage:
             return
         for info in self._infos("", recursive=True):
             if info.type == pafs.FileType.File and info.base_name.startswith(".") and info.extension == "part":
-                with contextlib.suppress(FileNotFoundError):
-                    self.retried(partial(self.filesystem.delete_file, info.path), "delete from")
+                self.retried(partial(_delete, self.filesystem, info.path), "delete from")
 
     def upload(self, local: Path, folder: str) -> None:
         """Copy a local directory's files into `folder`, each atomically; its config.json, which says that a model is
@@ -341,11 +356,10 @@ def _by_renaming(filesystem: pafs.FileSystem) -> bool:
         return isinstance(filesystem, (pafs.LocalFileSystem, pafs.HadoopFileSystem))
     from fsspec import AbstractFileSystem
 
-    inner = filesystem.handler.fs
-    protocols = {inner.protocol} if isinstance(inner.protocol, str) else set(inner.protocol)
+    protocols = _protocols(filesystem)
     if protocols & _OBJECT_STORES:
         return False
-    if type(inner).mv is AbstractFileSystem.mv:  # which copies and deletes
+    if type(filesystem.handler.fs).mv is AbstractFileSystem.mv:  # which copies and deletes
         raise RequestError(
             f"files cannot be written atomically to {min(protocols)}://; choose a disk, an object store, hdfs or sftp"
         )
@@ -383,7 +397,8 @@ def _new_file(filesystem: pafs.FileSystem, path: str, guard: Callable[[], None] 
 
 
 def _move(filesystem: pafs.FileSystem, source: str, target: str) -> None:
-    """Rename a file. Where that refuses to replace another one, as HDFS does, the other is deleted first."""
+    """Rename a file. Where that refuses to replace another one, as HDFS does, the other steps aside until it is done;
+    readers find it there."""
     inner = filesystem.handler.fs.mv if isinstance(filesystem, pafs.PyFileSystem) else filesystem.move
     try:
         inner(source, target)
@@ -391,5 +406,50 @@ def _move(filesystem: pafs.FileSystem, source: str, target: str) -> None:
         # a source that is gone, because its run has ended, must not cost the file that another process put there
         if any(info.type != pafs.FileType.File for info in filesystem.get_file_info([source, target])):
             raise
-        filesystem.delete_file(target)
+        aside = _aside(target)
+        _delete(filesystem, aside)  # of a writer that was killed after its renaming
+        inner(target, aside)
         inner(source, target)
+        _delete(filesystem, aside)
+
+
+def _aside(path: str) -> str:
+    """Return where a file is while another one takes its place."""
+    folder, slash, name = path.rpartition("/")
+    return f"{folder}{slash}.{name}{_ASIDE}"
+
+
+def _delete(filesystem: pafs.FileSystem, path: str) -> bool:
+    """Delete a file, if it is there; return whether it was."""
+    there = bool(filesystem.get_file_info(path).type == pafs.FileType.File)
+    if there:
+        with contextlib.suppress(FileNotFoundError):
+            filesystem.delete_file(path)
+    return there
+
+
+def _may_step_aside(filesystem: pafs.FileSystem) -> bool:
+    """Return whether a renaming may not replace a file here."""
+    if not isinstance(filesystem, pafs.PyFileSystem):
+        return isinstance(filesystem, pafs.HadoopFileSystem)
+    return not _protocols(filesystem) & _OBJECT_STORES
+
+
+def _protocols(filesystem: pafs.PyFileSystem) -> set[str]:
+    protocol = filesystem.handler.fs.protocol
+    return {protocol} if isinstance(protocol, str) else set(protocol)
+
+
+def _recovered(infos: list[pafs.FileInfo]) -> list[pafs.FileInfo]:
+    """Return a listing with the files that stepped aside for others which never came, under their own names."""
+    there = {info.path for info in infos}
+    found = []
+    for info in infos:
+        if info.base_name.startswith(".") and info.base_name.endswith(_ASIDE):
+            folder = info.path.removesuffix(info.base_name)
+            name = folder + info.base_name[1:].removesuffix(_ASIDE)
+            if name in there:
+                continue  # it is deleted with the file, or when that is written again
+            info = pafs.FileInfo(name, info.type, size=info.size)
+        found.append(info)
+    return found

@@ -142,6 +142,40 @@ def test_a_filesystem_that_renames_never_shows_half_a_file(tmp_path: Path) -> No
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["a", "b.txt", "run"]
 
 
+@pytest.mark.parametrize("kill", [1, 2, 3, 4])
+def test_a_kill_while_a_file_is_replaced_loses_neither(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kill: int
+) -> None:
+    storage = Storage(f"epida-renaming://{tmp_path}/run")
+    storage.write("a/b.parquet", b"one")
+    storage.write_table("a/c.parquet", pa.table({"text": ["x"]}))
+    left = kill
+
+    def killed(operation: Callable[..., None]) -> Callable[..., None]:
+        def call(*arguments: object, **options: object) -> None:
+            nonlocal left
+            left -= 1
+            if left <= 0:
+                raise KeyboardInterrupt
+            operation(*arguments, **options)
+
+        return call
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        for name in ("mv", "rm"):
+            patch.setattr(Renaming, name, killed(getattr(Renaming, name)))
+        storage.write("a/b.parquet", b"two")
+    assert storage.read("a/b.parquet") == (b"two" if kill == 4 else b"one") and storage.exists("a/b.parquet")
+    assert storage.names("a") == {"b.parquet", "c.parquet"} == storage.sizes("a").keys()
+    with storage.open("a/b.parquet") as file:
+        assert file.size() == 3
+    assert (storage.local_copy("a") / "b.parquet").read_bytes() in (b"one", b"two")
+    storage.write("a/b.parquet", b"three")
+    assert storage.read("a/b.parquet") == b"three"
+    storage.remove("a/b.parquet")
+    assert not storage.exists("a/b.parquet") and storage.names("a") == {"c.parquet"}
+
+
 def test_a_filesystem_without_atomic_writes_is_refused(tmp_path: Path) -> None:
     for location in (f"simplecache::file://{tmp_path}", "http://127.0.0.1:9/x"):
         with pytest.raises(RequestError, match="cannot be written atomically"):
