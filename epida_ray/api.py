@@ -92,7 +92,7 @@ def load(directory: str | Path, *, trust_code: Sequence[str] = ()) -> Model:
 
     with python_names():
         where = Storage(str(directory))
-        if not where.exists("config.json"):
+        if not where.given("config.json"):
             raise RequestError(no_model(str(directory), where))
         return Model(load_classifier(where.local_copy(""), trust=trust_code))
 

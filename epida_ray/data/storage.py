@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from epida_ray.core.errors import RequestError, TransientError
+from epida_ray.core.errors import RequestError, RunError
 from epida_ray.data.retry import one_line, watched, with_retries
 
 T = TypeVar("T")
@@ -174,7 +174,14 @@ class Storage:
 
         try:
             return self.retried(look, "look into")
-        except (OSError, TransientError) as error:
+        except OSError as error:
+            raise RunError(f"cannot look into {self.location}: {one_line(error)}") from error
+
+    def given(self, name: str) -> bool:
+        """Return whether a file exists in a place that a request names: one that cannot be asked is a wrong request."""
+        try:
+            return self.exists(name)
+        except RunError as error:
             reason = one_line(error.__cause__ or error)
             raise RequestError(f"cannot look into {self.location}: {reason}") from error
 

@@ -45,7 +45,7 @@ def evaluate_model(
     """
     noises = {spec: parse_noise(spec) for spec in noise}
     where = Storage(model)
-    if not where.exists("config.json"):
+    if not where.given("config.json"):
         raise RequestError(no_model(model, where))
     classifier = load(where.local_copy(""), trust=trust_code)
     plan = plan_inputs(file, Columns(text=text_column, label=label_column), encoding, delimiter=delimiter)
@@ -103,7 +103,7 @@ def evaluate_model(
 def no_model(given: str, where: Storage) -> str:
     """Return the message for a directory that was given as a model but holds none."""
     inner = below(given, "model")
-    if where.exists("model/config.json"):
+    if where.given("model/config.json"):
         return f"{given} holds no saved model; did you mean {inner}?"
     if where.filesystem.get_file_info(where.root).type == pafs.FileType.NotFound:
         return f"there is no directory {given}; a run's model is in DIR/model"

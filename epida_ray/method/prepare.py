@@ -155,7 +155,7 @@ def given_classifier(request: MethodRequest) -> Path | None:
     if name in names or (family and not Path(name).is_dir()):
         return None
     where = Storage(name)
-    if not where.exists("config.json"):
+    if not where.given("config.json"):
         if where.exists(f"{layout.MODEL}/config.json"):
             raise RequestError(f"--classifier: {no_model(name, where)}")
         known = ", ".join(sorted(names))
@@ -166,7 +166,7 @@ def given_classifier(request: MethodRequest) -> Path | None:
 def saved_model(option: str, location: str) -> Path:
     """Return the directory of a saved model on this machine."""
     where = Storage(location)
-    if not where.exists("config.json"):
+    if not where.given("config.json"):
         raise RequestError(f"{option}: {no_model(location, where)}")
     return where.local_copy("")
 

@@ -112,7 +112,7 @@ class ServedModel:
         from epida_ray.classify import onnx  # imports torch, for which the help of `epida serve` need not wait
         from epida_ray.classify.engine import pick_device
 
-        if not storage.exists("config.json"):
+        if not storage.given("config.json"):
             raise RequestError(no_model(storage.location, storage))
         # The directory may be written to at any moment, so a copy is loaded.
         with tempfile.TemporaryDirectory(prefix="epida-serve-") as folder, storage.local("") as source:

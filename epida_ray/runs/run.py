@@ -106,7 +106,7 @@ class Run:
 
     def _found(self, kind: Kind, request: dict[str, Any]) -> Manifest | None:
         """Return the manifest of this request; None when the directory is new or the request before was refused."""
-        if not self.storage.exists(layout.MANIFEST):
+        if not self.storage.given(layout.MANIFEST):
             self._check_new()
             return None
         found = read_manifest(self.storage)

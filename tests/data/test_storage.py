@@ -280,6 +280,21 @@ def test_a_store_that_fails_for_a_moment_is_tried_again(
     left = 0
 
 
+def test_an_outage_is_a_wrong_request_only_where_a_request_names_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "WAITS", ())
+    storage = Storage("memory://down")
+
+    def down(*_: object, **__: object) -> None:
+        raise OSError("AWS Error SLOW_DOWN during HeadObject operation")
+
+    for name in ("info", "exists", "isfile", "isdir"):
+        monkeypatch.setattr(storage.filesystem.handler.fs, name, down)
+    with pytest.raises(TransientError, match="run the same command again"):
+        storage.exists("checkpoint/failure.json")
+    with pytest.raises(RequestError, match="cannot look into memory://down: AWS Error SLOW_DOWN"):
+        storage.given("config.json")
+
+
 def test_what_no_attempt_can_change_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry.time, "sleep", lambda _: pytest.fail("tried again"))
     with pytest.raises(FileNotFoundError):
