@@ -26,7 +26,7 @@ from epida_ray.data.retry import one_line, watched, with_retries
 T = TypeVar("T")
 
 _SECRET = re.compile(
-    r"(^|[_-])(sig|sas|auth|key|pwd|pw|pass|jwt)($|[_-])|secret|passw|token|signature|credential|key(id)?$",
+    r"(^|[_-])(sig|sas|auth|key|pwd|pw|pass|jwt)($|[_-])|secret|passw|token|signature|credential|passphr|passcode|key(id)?$",
     re.IGNORECASE,
 )
 """Names of URL options whose values nobody should read in a manifest."""
@@ -46,7 +46,12 @@ def check_url(location: str) -> None:
     """Refuse a URL with a password or a secret, since a run writes URLs down; a user's name alone is fine."""
     advice = "out of URLs, which a run writes down; set them in the environment, such as AWS_ACCESS_KEY_ID"
     for link in location.split("::"):
-        parts = urlsplit(link)
+        try:
+            parts = urlsplit(link)
+        except ValueError:
+            raise RequestError(
+                f"the URL of {link.split(':')[0]}:// is wrong: brackets hold no IPv6 address; give the host by name"
+            ) from None
         user = unquote(parts.netloc.rpartition("@")[0])
         host, colon, port = parts.netloc.rpartition(":")
         cut = colon and not port.isdecimal() and not host.startswith("[") and "@" in link  # by a / or # of a password
@@ -352,9 +357,18 @@ def whole_file(location: str) -> Iterator[Any]:
         return
     with tempfile.TemporaryFile() as spool:  # closing a stream to an object store would keep what a failed block wrote
         yield spool
-        spool.seek(0)
-        with _new_file(filesystem, path) as sink:
-            shutil.copyfileobj(spool, sink, 1 << 23)
+
+        def copy() -> None:
+            spool.seek(0)
+            with _new_file(filesystem, path) as sink:
+                shutil.copyfileobj(spool, sink, 1 << 23)
+
+        try:
+            with_retries(copy, f"cannot write {location}", final=_is_final)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                _delete(filesystem, path)
+            raise
 
 
 def _by_renaming(filesystem: pafs.FileSystem) -> bool:

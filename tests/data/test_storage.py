@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import errno
 import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import fsspec.implementations.local
@@ -86,6 +88,7 @@ def test_a_url_keeps_its_options_and_its_encoding() -> None:
         "sftp://me%3Aabc@host/x",
         "https://h/x.csv?a=1;sig=abc",
         "https://h/x.csv?pw=abc",
+        "https://h/x.csv?passphrase=abc",
     ],
 )
 def test_secrets_in_a_url_are_refused_and_not_repeated(url: str) -> None:
@@ -107,6 +110,13 @@ def test_secrets_in_a_url_are_refused_and_not_repeated(url: str) -> None:
 )
 def test_users_and_options_in_a_url_are_fine(url: str) -> None:
     check_url(url)
+
+
+@pytest.mark.parametrize("url", ["s3://[ab]c/x", "s3://[abc/x", "zip://x.csv::https://[u:abc@h/a.zip"])
+def test_what_is_no_url_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(RequestError, match="the URL of .*:// is wrong: brackets hold no IPv6") as caught:
+        open_filesystem(url)
+    assert "abc" not in str(caught.value)
 
 
 class Renaming(fsspec.implementations.local.LocalFileSystem):
@@ -194,6 +204,33 @@ def test_nothing_is_left_of_a_file_that_was_not_finished(tmp_path: Path, locatio
         sink.write(b"all")
     with filesystem.open_input_stream(path) as stream:
         assert stream.read() == b"all"
+
+
+@pytest.mark.parametrize("failures", [1, 1000])
+def test_an_upload_that_fails_is_tried_again_and_leaves_no_part(monkeypatch: pytest.MonkeyPatch, failures: int) -> None:
+    monkeypatch.setattr(retry, "WAITS", (0.0, 0.0))
+    location = f"memory://epida-upload/{failures}.csv"
+    filesystem, path = open_filesystem(location)
+    copy, left = shutil.copyfileobj, failures
+
+    def failing(source: Any, target: Any, size: int) -> None:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            target.write(source.read(3))
+            raise OSError("AWS Error SLOW_DOWN during UploadPart operation")
+        copy(source, target, size)
+
+    monkeypatch.setattr(shutil, "copyfileobj", failing)
+    if failures > 3:
+        with pytest.raises(TransientError, match=f"cannot write {location}"), whole_file(location) as sink:
+            sink.write(b"all of it")
+        assert filesystem.get_file_info(path).type.name == "NotFound"
+        return
+    with whole_file(location) as sink:
+        sink.write(b"all of it")
+    with filesystem.open_input_stream(path) as stream:
+        assert stream.read() == b"all of it"
 
 
 def test_folders_are_copied_with_what_is_below_them(tmp_path: Path) -> None:
