@@ -21,6 +21,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from epida_ray.core.errors import RequestError, RunError
+from epida_ray.data.atomic import aside, by_renaming, delete, may_step_aside, new_file, recovered
 from epida_ray.data.retry import one_line, watched, with_retries
 
 T = TypeVar("T")
@@ -33,13 +34,6 @@ _SECRET = re.compile(
 
 _NO_USERS = {"http", "https", "s3", "s3a", "gs", "gcs"}
 """Schemes in whose URLs a user name alone is a token or a key."""
-
-_OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory"}
-"""fsspec's filesystems where a file appears when its upload is complete."""
-
-
-_ASIDE = ".old"
-"""How the name of a file ends, after a dot in front, while another one takes its place."""
 
 
 def check_url(location: str) -> None:
@@ -155,7 +149,7 @@ class Storage:
         self.filesystem, root = open_filesystem(self.location)
         self.root = root.rstrip("/") or "/"
         self.is_local = isinstance(self.filesystem, pafs.LocalFileSystem)
-        self._steps_aside = _may_step_aside(self.filesystem)
+        self._steps_aside = may_step_aside(self.filesystem)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"location": self.url, "guard": self.guard}
@@ -174,7 +168,7 @@ class Storage:
     def exists(self, name: str) -> bool:
         def look() -> bool:
             path = self.path(name)
-            places = [path, _aside(path), path] if self._steps_aside else [path]
+            places = [path, aside(path), path] if self._steps_aside else [path]
             return any(self.filesystem.get_file_info(place).type != pafs.FileType.NotFound for place in places)
 
         try:
@@ -193,12 +187,12 @@ class Storage:
     def _infos(self, folder: str, recursive: bool = False) -> list[pafs.FileInfo]:
         selector = pafs.FileSelector(self.path(folder), recursive=recursive, allow_not_found=True)
         infos = self.retried(lambda: list(self.filesystem.get_file_info(selector)), "look into")
-        return _recovered(infos) if self._steps_aside else infos
+        return recovered(infos) if self._steps_aside else infos
 
     def _opened(self, open_file: Callable[[str], Any], name: str) -> Any:
         """Open a file, also one that is stepping aside."""
         path = self.path(name)
-        for place in (path, _aside(path)) if self._steps_aside else ():
+        for place in (path, aside(path)) if self._steps_aside else ():
             with contextlib.suppress(FileNotFoundError):
                 return open_file(place)
         return open_file(path)
@@ -241,7 +235,7 @@ class Storage:
         buffer = pa.py_buffer(data)
 
         def write() -> None:
-            with _new_file(self.filesystem, self.path(name), self.guard) as sink:
+            with new_file(self.filesystem, self.path(name), self.guard) as sink:
                 sink.write(buffer)
 
         self.retried(write, "write to")
@@ -284,16 +278,18 @@ class Storage:
             self.guard()
         tried = False
 
-        def delete() -> None:
+        def remove() -> None:
             nonlocal tried
-            again, tried = tried or (self._steps_aside and _delete(self.filesystem, _aside(self.path(name)))), True
+            again, tried = tried, True
+            if self._steps_aside and delete(self.filesystem, aside(self.path(name))):
+                again = True  # the file may be only there
             try:
                 self.filesystem.delete_file(self.path(name))
             except FileNotFoundError:
                 if not again:  # else the attempt before has done it, and only its answer was lost
                     raise
 
-        self.retried(delete, "delete from")
+        self.retried(remove, "delete from")
 
     def remove_folder(self, name: str) -> None:
         if self.guard is not None:
@@ -306,11 +302,11 @@ class Storage:
 
     def remove_unfinished(self) -> None:
         """Delete what killed writers left under temporary names."""
-        if not _by_renaming(self.filesystem):
+        if not by_renaming(self.filesystem):
             return
         for info in self._infos("", recursive=True):
             if info.type == pafs.FileType.File and info.base_name.startswith(".") and info.extension == "part":
-                self.retried(partial(_delete, self.filesystem, info.path), "delete from")
+                self.retried(partial(delete, self.filesystem, info.path), "delete from")
 
     def upload(self, local: Path, folder: str) -> None:
         """Copy a local directory's files into `folder`, each atomically; its config.json, which says that a model is
@@ -351,8 +347,8 @@ class Storage:
 def whole_file(location: str) -> Iterator[Any]:
     """Give a stream to a file that is there when the block is done; nothing is left of a block that fails."""
     filesystem, path = open_filesystem(location)
-    if _by_renaming(filesystem):
-        with _new_file(filesystem, path) as sink:
+    if by_renaming(filesystem):
+        with new_file(filesystem, path) as sink:
             yield sink
         return
     with tempfile.TemporaryFile() as spool:  # closing a stream to an object store would keep what a failed block wrote
@@ -360,117 +356,12 @@ def whole_file(location: str) -> Iterator[Any]:
 
         def copy() -> None:
             spool.seek(0)
-            with _new_file(filesystem, path) as sink:
+            with new_file(filesystem, path) as sink:
                 shutil.copyfileobj(spool, sink, 1 << 23)
 
         try:
             with_retries(copy, f"cannot write {location}", final=_is_final)
         except BaseException:
             with contextlib.suppress(OSError):
-                _delete(filesystem, path)
+                delete(filesystem, path)
             raise
-
-
-def _by_renaming(filesystem: pafs.FileSystem) -> bool:
-    """Return whether a file is written under a temporary name; an object store shows it once it is complete."""
-    if not isinstance(filesystem, pafs.PyFileSystem):
-        return isinstance(filesystem, (pafs.LocalFileSystem, pafs.HadoopFileSystem))
-    from fsspec import AbstractFileSystem
-
-    protocols = _protocols(filesystem)
-    if protocols & _OBJECT_STORES:
-        return False
-    if type(filesystem.handler.fs).mv is AbstractFileSystem.mv:  # which copies and deletes
-        raise RequestError(
-            f"files cannot be written atomically to {min(protocols)}://; choose a disk, an object store, hdfs or sftp"
-        )
-    return True
-
-
-@contextlib.contextmanager
-def _new_file(filesystem: pafs.FileSystem, path: str, guard: Callable[[], None] | None = None) -> Iterator[Any]:
-    check = guard or (lambda: None)
-    if not _by_renaming(filesystem):
-        check()
-        with filesystem.open_output_stream(path, compression=None) as sink:
-            yield sink
-        return
-    folder = path.rpartition("/")[0]
-    temporary = f"{folder}/.{uuid.uuid4().hex}.part"
-    filesystem.create_dir(folder or "/", recursive=True)
-    try:
-        if isinstance(filesystem, pafs.LocalFileSystem):
-            with Path(temporary).open("wb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            check()
-            os.replace(temporary, path)
-        else:
-            with filesystem.open_output_stream(temporary, compression=None) as sink:
-                yield sink
-            check()
-            _move(filesystem, temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            filesystem.delete_file(temporary)
-        raise
-
-
-def _move(filesystem: pafs.FileSystem, source: str, target: str) -> None:
-    """Rename a file. Where that refuses to replace another one, as HDFS does, the other steps aside until it is done;
-    readers find it there."""
-    inner = filesystem.handler.fs.mv if isinstance(filesystem, pafs.PyFileSystem) else filesystem.move
-    try:
-        inner(source, target)
-    except OSError:
-        # a source that is gone, because its run has ended, must not cost the file that another process put there
-        if any(info.type != pafs.FileType.File for info in filesystem.get_file_info([source, target])):
-            raise
-        aside = _aside(target)
-        _delete(filesystem, aside)  # of a writer that was killed after its renaming
-        inner(target, aside)
-        inner(source, target)
-        _delete(filesystem, aside)
-
-
-def _aside(path: str) -> str:
-    """Return where a file is while another one takes its place."""
-    folder, slash, name = path.rpartition("/")
-    return f"{folder}{slash}.{name}{_ASIDE}"
-
-
-def _delete(filesystem: pafs.FileSystem, path: str) -> bool:
-    """Delete a file, if it is there; return whether it was."""
-    there = bool(filesystem.get_file_info(path).type == pafs.FileType.File)
-    if there:
-        with contextlib.suppress(FileNotFoundError):
-            filesystem.delete_file(path)
-    return there
-
-
-def _may_step_aside(filesystem: pafs.FileSystem) -> bool:
-    """Return whether a renaming may not replace a file here."""
-    if not isinstance(filesystem, pafs.PyFileSystem):
-        return isinstance(filesystem, pafs.HadoopFileSystem)
-    return not _protocols(filesystem) & _OBJECT_STORES
-
-
-def _protocols(filesystem: pafs.PyFileSystem) -> set[str]:
-    protocol = filesystem.handler.fs.protocol
-    return {protocol} if isinstance(protocol, str) else set(protocol)
-
-
-def _recovered(infos: list[pafs.FileInfo]) -> list[pafs.FileInfo]:
-    """Return a listing with the files that stepped aside for others which never came, under their own names."""
-    there = {info.path for info in infos}
-    found = []
-    for info in infos:
-        if info.base_name.startswith(".") and info.base_name.endswith(_ASIDE):
-            folder = info.path.removesuffix(info.base_name)
-            name = folder + info.base_name[1:].removesuffix(_ASIDE)
-            if name in there:
-                continue  # it is deleted with the file, or when that is written again
-            info = pafs.FileInfo(name, info.type, size=info.size)
-        found.append(info)
-    return found

@@ -16,7 +16,8 @@ import pytest
 
 from epida_ray.core.errors import RequestError, TransientError
 from epida_ray.data import retry
-from epida_ray.data.storage import Storage, _move, below, check_url, open_filesystem, url_of, whole_file
+from epida_ray.data.atomic import move
+from epida_ray.data.storage import Storage, below, check_url, open_filesystem, url_of, whole_file
 
 
 def test_a_write_is_whole_or_absent_and_leaves_no_temporary_file(tmp_path: Path) -> None:
@@ -264,7 +265,7 @@ def test_a_late_writer_whose_temporary_file_is_gone_removes_nothing(tmp_path: Pa
     filesystem = pafs.PyFileSystem(pafs.FSSpecHandler(fsspec.filesystem("file")))
     (tmp_path / "shard").write_bytes(b"of the one who was faster")
     with pytest.raises(FileNotFoundError):
-        _move(filesystem, str(tmp_path / ".gone.part"), str(tmp_path / "shard"))
+        move(filesystem, str(tmp_path / ".gone.part"), str(tmp_path / "shard"))
     assert (tmp_path / "shard").exists()
 
 
