@@ -97,6 +97,17 @@ def load(directory: str | Path, *, trust_code: Sequence[str] = ()) -> Model:
         return Model(load_classifier(where.local_copy(""), trust=trust_code))
 
 
+def read(directory: str | Path) -> pa.Table:
+    """Return the rows that the finished run in a directory kept: rewrites, or what `epida label` labelled.
+
+    Only files that the run committed are read; RequestError when one is missing or damaged.
+    """
+    from epida_ray.runs.export import read as read_kept
+
+    with python_names():
+        return read_kept(str(directory))
+
+
 class _PythonReporter(Reporter):
     """Warnings are Python warnings, which a program can catch, whether or not progress is shown."""
 

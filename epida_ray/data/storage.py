@@ -205,14 +205,13 @@ class Storage:
 
     def files_below(self, *tops: str) -> list[str]:
         """Return those of these files that are there, and all files below these folders."""
-        files = (i for i in self._infos("", recursive=True) if i.type == pafs.FileType.File)
-        names = (str(PurePosixPath(i.path).relative_to(self.root)) for i in files if not i.base_name.startswith("."))
-        return sorted(name for name in names if name.split("/")[0] in tops)
+        return sorted(name for name in self.sizes("", below=True) if name.split("/")[0] in tops)
 
-    def sizes(self, folder: str) -> dict[str, int]:
-        """Return the files directly in `folder` with their sizes in bytes."""
-        infos = self._infos(folder)
-        return {i.base_name: i.size for i in infos if i.type == pafs.FileType.File and not i.base_name.startswith(".")}
+    def sizes(self, folder: str, below: bool = False) -> dict[str, int]:
+        """Return the files directly in `folder`, or also those further below, with their sizes in bytes."""
+        infos = (i for i in self._infos(folder, recursive=below) if i.type == pafs.FileType.File)
+        root = self.path(folder)
+        return {str(PurePosixPath(i.path).relative_to(root)): i.size for i in infos if not i.base_name.startswith(".")}
 
     def read(self, name: str) -> bytes:
         def read() -> bytes:

@@ -16,6 +16,7 @@ from epida_ray.classify.model import Model
 from epida_ray.data.storage import Storage, below
 from epida_ray.generate.word_marks import NEW, REMOVED, mark_words
 from epida_ray.runs import layout
+from epida_ray.runs.export import kept_files, read
 from epida_ray.runs.manifest import Manifest
 
 EXAMPLES = 6
@@ -42,12 +43,11 @@ class AugmentResult:
         return self.manifest.done.kept
 
     def table(self) -> pa.Table:
-        """Read the rows of augmented/ into memory."""
-        return self._dataset().to_table()
+        """Read the kept rows into memory."""
+        return read(self.output)
 
     def _dataset(self) -> pads.Dataset:
-        storage = Storage(self.output)
-        files = [storage.path(f"{layout.AUGMENTED}/{name}") for name in sorted(storage.names(layout.AUGMENTED))]
+        storage, files = kept_files(self.output)
         return pads.dataset(files, filesystem=storage.filesystem, format="parquet")
 
     def __repr__(self) -> str:

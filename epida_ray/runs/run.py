@@ -122,7 +122,16 @@ class Run:
             return False
         if not lease.was_last(self.storage, found.owner):  # another one has changed the directory since
             return False
-        return found.kind == "train" or committed(self.storage) is not None
+        if found.kind != "train":
+            return committed(self.storage) is not None
+        if not self.storage.exists(layout.COMMITTED):  # an earlier version did not write one
+            return True
+        if changed := _changed(self.storage):
+            raise RunError(
+                f"{len(changed):,} files of the finished training in {self.storage.location} are missing or damaged, "
+                f"such as {changed[0]}; put them back, or train again in another --output"
+            )
+        return True
 
     def _begin(self, found: Manifest | None, kind: Kind, request: dict[str, Any], execution: dict[str, Any]) -> None:
         if found is None:
@@ -273,8 +282,8 @@ class Run:
         self.storage.remove_unfinished()
         if self.manifest.kind != "train":
             self._remove_strangers()
-            sizes = json.dumps(_shard_sizes(self.storage), sort_keys=True)
-            self.storage.write(layout.COMMITTED, sizes.encode())
+        sizes = json.dumps(_sizes(self.storage, self.manifest.kind == "train"), sort_keys=True)
+        self.storage.write(layout.COMMITTED, sizes.encode())
         self.save(status="finished", finished=now(), **self.progress(), **more)
 
 
@@ -312,18 +321,31 @@ def interruptible(run: Run, reporter: Reporter | None = None) -> Iterator[None]:
 
 
 def committed(storage: Storage) -> list[str] | None:
-    """Return the files of a finished run's shards; None when one is missing, has another size or is not its own."""
+    """Return the files of a finished run; None when one is missing, has another size or is not its own."""
+    return None if _changed(storage) else sorted(json.loads(storage.read(layout.COMMITTED)))
+
+
+def _changed(storage: Storage) -> list[str]:
+    """Return what is not as committed.json says."""
     try:
         sizes: dict[str, int] = json.loads(storage.read(layout.COMMITTED))
     except (FileNotFoundError, ValueError):
-        return None
-    return sorted(sizes) if _shard_sizes(storage) == sizes else None
+        return [layout.COMMITTED]
+    trained = any(name.startswith(f"{layout.MODEL}/") for name in sizes)
+    there = _sizes(storage, trained)
+    names = sizes.keys() if trained else sizes.keys() | there.keys()  # what somebody puts beside a model does no harm
+    return sorted(name for name in names if sizes.get(name) != there.get(name))
 
 
-def _shard_sizes(storage: Storage) -> dict[str, int]:
-    """Return the sizes of all files of shards."""
-    found = ((folder, storage.sizes(folder)) for folder in (*layout.PER_SHARD, layout.LABELLED))
-    return {f"{folder}/{n}": size for folder, sizes in found for n, size in sizes.items() if layout.is_shard_file(n)}
+def _sizes(storage: Storage, with_model: bool) -> dict[str, int]:
+    """Return the sizes of all files of shards, and of those of the model, without its card."""
+    found = {folder: storage.sizes(folder, below=True) for folder in (*layout.PER_SHARD, layout.LABELLED)}
+    files = {f"{folder}/{n}": size for folder, sizes in found.items() for n, size in sizes.items()}
+    sizes = {name: size for name, size in files.items() if layout.is_shard_file(name)}
+    if with_model:
+        model = storage.sizes(layout.MODEL, below=True)
+        sizes |= {f"{layout.MODEL}/{name}": size for name, size in model.items() if name != CARD}
+    return sizes
 
 
 _FILES = {
