@@ -76,6 +76,12 @@ class Run:
 
         Otherwise the run owns the directory until `close`; RequestError says who does if it is another one.
         """
+        try:
+            return self._opened(kind, request, execution, take_over)
+        except OSError as error:
+            raise RequestError(f"cannot use {self.storage.location} for output: {error.strerror or error}") from error
+
+    def _opened(self, kind: Kind, request: dict[str, Any], execution: dict[str, Any], take_over: bool) -> bool:
         if self._is_finished(self._found(kind, request)):
             return True
         self._lease = lease.claim(self.storage.location, take_over)
@@ -303,7 +309,7 @@ def interruptible(run: Run, reporter: Reporter | None = None) -> Iterator[None]:
             run.save(status="preparing", problem=str(error))
         raise
     except OSError as error:
-        if run.storage.guard is not None:
+        if run.storage.guard is not None and isinstance(error, FileNotFoundError):
             run.storage.guard()  # whoever owns the directory by now may have removed a temporary file of ours
         if (reason := refusal(error)) is None:
             raise

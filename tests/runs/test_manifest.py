@@ -124,6 +124,15 @@ def test_a_full_disk_ends_a_run_with_a_line_that_says_how_to_resume(tmp_path: Pa
     assert read_manifest(run.storage).status == "failed" and "No space" in (run.manifest.failure or "")
 
 
+def test_a_directory_that_cannot_be_listed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Storage, "names", denied)
+    with pytest.raises(RequestError, match=f"cannot use {tmp_path}/run for output: Permission denied"):
+        Run(str(tmp_path / "run")).open("augment", {"m": 3}, {})
+
+
 def test_a_file_that_is_gone_because_another_command_owns_the_directory_is_said(tmp_path: Path) -> None:
     run, other = Run(str(tmp_path / "run")), Run(str(tmp_path / "run"))
     run.open("augment", {"m": 3}, {})

@@ -31,7 +31,8 @@ PLAN = Plan(
     shard_rows=2,
 )  # fmt: skip
 LABELS = ("a", "b")
-REQUESTS: tuple[dict[str, Any], ...] = ({"m": 2, "input": "d"}, {"m": 1, "input": "d"})
+REQUESTS: tuple[dict[str, Any], ...] = ({"m": 2, "input": "d"}, {"m": 1, "input": "d"}, {"m": 2, "input": "changed"})
+"""The same command, one with another option, and one whose input was changed."""
 SILENCE = 30.0
 """Seconds after which an actor that does not answer counts as lost, and its shard is given to another."""
 
