@@ -1,14 +1,14 @@
 """EPiDA on Ray: better text classifiers from few labelled samples.
 
 `augment` and `train` do what the commands of the same names do, for paths and for tables in memory. `load` returns a
-saved model. `augment_texts` and `select` run in this process, without Ray. `EpidaClassifier` and `Augmenter` are for
-scikit-learn, which they need.
+saved model, and `read` the rows that a finished run kept. `augment_texts` and `select` run in this process, without
+Ray. `EpidaClassifier` and `Augmenter` are for scikit-learn, which they need.
 """
 
 from typing import TYPE_CHECKING, Any
 
 from epida_ray import classify
-from epida_ray.api import augment, augment_texts, load, train
+from epida_ray.api import augment, augment_texts, load, read, train
 from epida_ray.core.errors import EpidaError, RequestError, RunError
 from epida_ray.core.sample import Candidates, Rejected, Sample
 from epida_ray.select import select
@@ -30,6 +30,7 @@ __all__ = [
     "augment_texts",
     "classify",
     "load",
+    "read",
     "select",
     "train",
 ]

@@ -106,6 +106,17 @@ def write_report(directory: str, trust_code: Sequence[str] = ()) -> str:
     return write(directory, trust_code)
 
 
+def read(directory: str | Path) -> pa.Table:
+    """Return the rows that the finished run in a directory kept: rewrites, or what `epida label` labelled.
+
+    Only files that the run committed are read; RequestError when one is missing or damaged.
+    """
+    from epida_ray.runs.export import read as read_kept
+
+    with python_names():
+        return read_kept(str(directory))
+
+
 class _PythonReporter(Reporter):
     """Warnings are Python warnings, which a program can catch, whether or not progress is shown."""
 

@@ -34,8 +34,8 @@ def write(directory: Path, state: Mapping[str, np.ndarray], config: Mapping[str,
 
 
 def has_model(storage: Storage, folder: str = "") -> bool:
-    """Return whether a folder of the storage, or the storage itself, is a saved classifier."""
-    return storage.exists(f"{folder}/{CONFIG}" if folder else CONFIG)
+    """Return whether a place that a request names, or a folder of it, is a saved classifier."""
+    return storage.given(f"{folder}/{CONFIG}" if folder else CONFIG)
 
 
 def write_atomically(path: Path, data: bytes) -> None:

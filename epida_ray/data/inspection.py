@@ -6,7 +6,8 @@ import codecs
 import csv
 import posixpath
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,7 +35,7 @@ from epida_ray.data.formats import (
     marked_encoding,
     undecodable,
 )
-from epida_ray.data.retry import one_line, with_retries
+from epida_ray.data.retry import one_line, watched, with_retries
 from epida_ray.data.scan import Scanned, json_object, scan
 
 EMPTY = "the file is empty"
@@ -210,9 +211,9 @@ class _Inspector:
     def _parquet(self) -> Inspected:
         filesystem, path = self._open()
 
-        def read() -> tuple[pa.Schema, pq.FileMetaData, str]:
+        def read(watch: Callable[[Any], Any] = nullcontext) -> tuple[pa.Schema, pq.FileMetaData, str]:
             digest = blake2b(digest_size=16)
-            with filesystem.open_input_file(path) as file:
+            with filesystem.open_input_file(path) as handle, watch(handle) as file:
                 size = file.size()
                 opened = open_parquet(file, self.columns.names())
                 tail = min(size, max(_ENDS, opened.metadata.serialized_size + 8))
@@ -220,13 +221,7 @@ class _Inspector:
                 digest.update(file.read_at(tail, size - tail))
                 return opened.schema_arrow, opened.metadata, digest.hexdigest()
 
-        def intact() -> bool:
-            with filesystem.open_input_file(path) as file:
-                size = file.size()
-                tail = min(size, 1 << 24)
-                return len(file.read_at(tail, size - tail)) == tail
-
-        schema, metadata, digest = with_retries(read, f"cannot read {self.name}", intact)
+        schema, metadata, digest = with_retries(read, f"cannot read {self.name}", lambda: read(watched))
         rows = metadata.num_rows
         unpacked = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
         if rows:

@@ -21,7 +21,7 @@ from epida_ray.core.errors import RequestError, RunError
 from epida_ray.data.arrow import open_parquet
 from epida_ray.data.convert import WAS_STRING, convert
 from epida_ray.data.plan import InputFile, Plan, Shard
-from epida_ray.data.retry import is_storage_failure, one_line, with_retries
+from epida_ray.data.retry import is_storage_failure, one_line, watched, with_retries
 from epida_ray.data.scan import json_object
 from epida_ray.data.storage import open_filesystem
 
@@ -96,9 +96,17 @@ class ShardReader:
         return _as_strings(schema.empty_table()).schema
 
     def _attempt(self, shard: Shard, file: InputFile) -> _Values:
-        return with_retries(
-            lambda: self._values(shard, file), f"cannot read {file.path}", lambda: self._intact(shard, file)
-        )
+        def read() -> _Values:
+            return self._values(shard, file)
+
+        def examine() -> _Values:
+            with self._open(file) as handle, watched(handle) as seen:
+                try:
+                    return self._parquet(shard, file, seen)
+                finally:
+                    self._opened = self._group = None
+
+        return with_retries(read, f"cannot read {file.path}", examine if file.format == "parquet" else None)
 
     def _checked(self, shard: Shard, file: InputFile, values: _Values) -> pa.Table:
         count = shard.stop - shard.start
@@ -129,19 +137,10 @@ class ShardReader:
         if not file.conversion and (size := handle.size()) != file.bytes:
             raise RunError(_changed(file, f"{size:,} bytes where {file.bytes:,} were planned"))
 
-    def _intact(self, shard: Shard, file: InputFile) -> bool:
-        """Return whether the bytes of a shard can be read."""
-        with self._open(file) as handle:
-            size = handle.size()
-            if file.format != "parquet":
-                begin, end = self._span(shard, file)
-                return len(handle.read_at(end - begin, begin)) == end - begin
-            return all(handle.read_at(min(1 << 24, size - begin), begin) for begin in range(0, size, 1 << 24))
-
-    def _parquet(self, shard: Shard, file: InputFile) -> _Values:
+    def _parquet(self, shard: Shard, file: InputFile, opened: Any = None) -> _Values:
         columns = self.plan.columns
         if self._opened is None or self._opened[0] != shard.file:
-            handle = self._open(file)
+            handle = opened or self._open(file)
             parquet = open_parquet(handle, columns.names(), None if self.whole else ())
             self._check_size(handle, file)
             bounds = [0]

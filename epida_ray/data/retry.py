@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import random
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import pyarrow as pa
 
 from epida_ray.core.errors import RunError, TransientError
 
@@ -34,16 +38,14 @@ def is_storage_failure(error: Exception) -> bool:
 def with_retries(
     action: Callable[[], T],
     what: str,
-    intact: Callable[[], bool] = lambda: False,
+    examine: Callable[[], T] | None = None,
     final: Callable[[Exception], bool] = lambda _: False,
 ) -> T:
     """Return what `action` returns; after several failures of the storage raise a TransientError.
 
-    A failure that is `final` is raised as it is. Arrow raises an OSError without a number both for a failing store and
-    for damaged content. `intact` says whether the raw bytes can be read: if they can and `action` fails twice, the
-    content is at fault and Damaged is raised.
+    A failure that is `final` is raised as it is. Of Parquet and Arrow files, an OSError without a number can mean a
+    failing store or damaged content. Then `examine` does the same with the file `watched`, which tells them apart.
     """
-    failed_on_intact_bytes = False
     for wait in (*WAITS, None):
         try:
             return action()
@@ -52,23 +54,52 @@ def with_retries(
                 raise
             if isinstance(error, PermissionError):
                 raise RunError(f"{what}: {one_line(error)}; allow this user to read it") from error
-            if getattr(error, "errno", None) is None and _holds(intact):
-                if failed_on_intact_bytes:
-                    raise Damaged(one_line(error)) from error
-                failed_on_intact_bytes = True
-            elif wait is not None:
-                time.sleep(wait * random.uniform(0.5, 1.5))
-            if wait is None:
-                raise TransientError(
-                    f"{what}: {one_line(error)}; run the same command again once the storage works"
-                ) from error
-    raise AssertionError("unreachable")
+            failure = error
+        if examine is not None and getattr(failure, "errno", None) is None:
+            try:
+                return examine()
+            except Exception as error:
+                if not is_storage_failure(error):
+                    raise
+        if wait is not None:
+            time.sleep(wait * random.uniform(0.5, 1.5))
+    raise TransientError(f"{what}: {one_line(failure)}; run the same command again once the storage works") from failure
 
 
-def _holds(intact: Callable[[], bool]) -> bool:
+class _Watched(io.RawIOBase):
+    """A file that notes whether a read of it failed, or gave less than there is."""
+
+    def __init__(self, file: Any) -> None:
+        self.file, self.bytes, self.failed = file, file.size(), False
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return int(self.file.tell())
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self.file.seek(offset, whence)
+        return self.tell()
+
+    def read(self, count: int = -1) -> bytes:
+        left = self.bytes - self.tell()
+        self.failed = True
+        data = bytes(self.file.read(left if count < 0 else count))
+        self.failed = len(data) < (left if count < 0 else min(count, left))
+        return data
+
+
+@contextmanager
+def watched(file: Any) -> Iterator[pa.NativeFile]:
+    """Give the file; raise Damaged if the block fails like a store although it could read all that it asked for."""
+    watch = _Watched(file)
     try:
-        return intact()
+        yield pa.PythonFile(watch, "r")
     except Exception as error:
-        if not is_storage_failure(error):
+        if watch.failed or not is_storage_failure(error):
             raise
-        return False
+        raise Damaged(one_line(error)) from error

@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
@@ -19,13 +20,14 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from epida_ray.core.errors import RequestError, TransientError
-from epida_ray.data.retry import one_line, with_retries
+from epida_ray.core.errors import RequestError, RunError
+from epida_ray.data.atomic import aside, by_renaming, delete, may_step_aside, new_file, recovered
+from epida_ray.data.retry import one_line, watched, with_retries
 
 T = TypeVar("T")
 
 _SECRET = re.compile(
-    r"(^|[_-])(sig|sas|auth|key|pwd|pw|pass|jwt)($|[_-])|secret|passw|token|signature|credential|key(id)?$",
+    r"(^|[_-])(sig|sas|auth|key|pwd|pw|pass|jwt)($|[_-])|secret|passw|token|signature|credential|passphr|passcode|key(id)?$",
     re.IGNORECASE,
 )
 """Names of URL options whose values nobody should read in a manifest."""
@@ -33,15 +35,17 @@ _SECRET = re.compile(
 _NO_USERS = {"http", "https", "s3", "s3a", "gs", "gcs"}
 """Schemes in whose URLs a user name alone is a token or a key."""
 
-_OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory"}
-"""fsspec's filesystems where a file appears when its upload is complete."""
-
 
 def check_url(location: str) -> None:
     """Refuse a URL with a password or a secret, since a run writes URLs down; a user's name alone is fine."""
     advice = "out of URLs, which a run writes down; set them in the environment, such as AWS_ACCESS_KEY_ID"
     for link in location.split("::"):
-        parts = urlsplit(link)
+        try:
+            parts = urlsplit(link)
+        except ValueError:
+            raise RequestError(
+                f"the URL of {link.split(':')[0]}:// is wrong: brackets hold no IPv6 address; give the host by name"
+            ) from None
         user = unquote(parts.netloc.rpartition("@")[0])
         host, colon, port = parts.netloc.rpartition(":")
         cut = colon and not port.isdecimal() and not host.startswith("[") and "@" in link  # by a / or # of a password
@@ -145,6 +149,7 @@ class Storage:
         self.filesystem, root = open_filesystem(self.location)
         self.root = root.rstrip("/") or "/"
         self.is_local = isinstance(self.filesystem, pafs.LocalFileSystem)
+        self._steps_aside = may_step_aside(self.filesystem)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"location": self.url, "guard": self.guard}
@@ -162,17 +167,35 @@ class Storage:
 
     def exists(self, name: str) -> bool:
         def look() -> bool:
-            return bool(self.filesystem.get_file_info(self.path(name)).type != pafs.FileType.NotFound)
+            path = self.path(name)
+            places = [path, aside(path), path] if self._steps_aside else [path]
+            return any(self.filesystem.get_file_info(place).type != pafs.FileType.NotFound for place in places)
 
         try:
             return self.retried(look, "look into")
-        except (OSError, TransientError) as error:
+        except OSError as error:
+            raise RunError(f"cannot look into {self.location}: {one_line(error)}") from error
+
+    def given(self, name: str) -> bool:
+        """Return whether a file exists in a place that a request names: one that cannot be asked is a wrong request."""
+        try:
+            return self.exists(name)
+        except RunError as error:
             reason = one_line(error.__cause__ or error)
             raise RequestError(f"cannot look into {self.location}: {reason}") from error
 
     def _infos(self, folder: str, recursive: bool = False) -> list[pafs.FileInfo]:
         selector = pafs.FileSelector(self.path(folder), recursive=recursive, allow_not_found=True)
-        return self.retried(lambda: list(self.filesystem.get_file_info(selector)), "look into")
+        infos = self.retried(lambda: list(self.filesystem.get_file_info(selector)), "look into")
+        return recovered(infos) if self._steps_aside else infos
+
+    def _opened(self, open_file: Callable[[str], Any], name: str) -> Any:
+        """Open a file, also one that is stepping aside."""
+        path = self.path(name)
+        for place in (path, aside(path)) if self._steps_aside else ():
+            with contextlib.suppress(FileNotFoundError):
+                return open_file(place)
+        return open_file(path)
 
     def names(self, folder: str, folders: bool = False) -> set[str]:
         """Return the files directly in `folder`; none when it does not exist. Unfinished writes are left out."""
@@ -180,14 +203,19 @@ class Storage:
         wanted = (pafs.FileType.File, pafs.FileType.Directory) if folders else (pafs.FileType.File,)
         return {i.base_name for i in infos if i.type in wanted and not i.base_name.startswith(".")}
 
-    def sizes(self, folder: str) -> dict[str, int]:
-        """Return the files directly in `folder` with their sizes in bytes."""
-        infos = self._infos(folder)
-        return {i.base_name: i.size for i in infos if i.type == pafs.FileType.File and not i.base_name.startswith(".")}
+    def files_below(self, *tops: str) -> list[str]:
+        """Return those of these files that are there, and all files below these folders."""
+        return sorted(name for name in self.sizes("", below=True) if name.split("/")[0] in tops)
+
+    def sizes(self, folder: str, below: bool = False) -> dict[str, int]:
+        """Return the files directly in `folder`, or also those further below, with their sizes in bytes."""
+        infos = (i for i in self._infos(folder, recursive=below) if i.type == pafs.FileType.File)
+        root = self.path(folder)
+        return {str(PurePosixPath(i.path).relative_to(root)): i.size for i in infos if not i.base_name.startswith(".")}
 
     def read(self, name: str) -> bytes:
         def read() -> bytes:
-            with self.filesystem.open_input_stream(self.path(name), compression=None) as stream:
+            with self._opened(partial(self.filesystem.open_input_stream, compression=None), name) as stream:
                 return bytes(stream.read())
 
         return self.retried(read, "read from")
@@ -195,21 +223,18 @@ class Storage:
     def footer(self, name: str) -> pq.FileMetaData:
         """Return the footer of a Parquet file; one that is damaged is a ValueError."""
 
-        def read() -> pq.FileMetaData:
-            with self.filesystem.open_input_file(self.path(name)) as file:
+        def read(watch: Callable[[Any], Any] = contextlib.nullcontext) -> pq.FileMetaData:
+            with self._opened(self.filesystem.open_input_file, name) as opened, watch(opened) as file:
                 return pq.ParquetFile(file).metadata
 
-        def intact() -> bool:
-            return bool(self.read(name))
-
-        return with_retries(read, f"cannot read from {self.location}", intact, final=_is_final)
+        return with_retries(read, f"cannot read from {self.location}", lambda: read(watched), final=_is_final)
 
     def write(self, name: str, data: bytes | pa.Buffer) -> None:
         """Write a file whole or not at all: under a temporary name that is then changed, or with one PUT."""
         buffer = pa.py_buffer(data)
 
         def write() -> None:
-            with _new_file(self.filesystem, self.path(name), self.guard) as sink:
+            with new_file(self.filesystem, self.path(name), self.guard) as sink:
                 sink.write(buffer)
 
         self.retried(write, "write to")
@@ -252,16 +277,18 @@ class Storage:
             self.guard()
         tried = False
 
-        def delete() -> None:
+        def remove() -> None:
             nonlocal tried
             again, tried = tried, True
+            if self._steps_aside and delete(self.filesystem, aside(self.path(name))):
+                again = True  # the file may be only there
             try:
                 self.filesystem.delete_file(self.path(name))
             except FileNotFoundError:
                 if not again:  # else the attempt before has done it, and only its answer was lost
                     raise
 
-        self.retried(delete, "delete from")
+        self.retried(remove, "delete from")
 
     def remove_folder(self, name: str) -> None:
         if self.guard is not None:
@@ -270,20 +297,21 @@ class Storage:
 
     def open(self, name: str) -> pa.NativeFile:
         """Open a file to read parts of it. What fails then is not tried again."""
-        return self.retried(lambda: self.filesystem.open_input_file(self.path(name)), "read from")
+        return self.retried(lambda: self._opened(self.filesystem.open_input_file, name), "read from")
 
     def remove_unfinished(self) -> None:
         """Delete what killed writers left under temporary names."""
-        if not _by_renaming(self.filesystem):
+        if not by_renaming(self.filesystem):
             return
         for info in self._infos("", recursive=True):
             if info.type == pafs.FileType.File and info.base_name.startswith(".") and info.extension == "part":
-                with contextlib.suppress(FileNotFoundError):
-                    self.filesystem.delete_file(info.path)
+                self.retried(partial(delete, self.filesystem, info.path), "delete from")
 
     def upload(self, local: Path, folder: str) -> None:
-        """Copy a local directory's files into `folder`, each atomically."""
-        for file in sorted(p for p in local.rglob("*") if p.is_file()):
+        """Copy a local directory's files into `folder`, each atomically; its config.json, which says that a model is
+        there, is the last."""
+        marker = local / "config.json"
+        for file in sorted((p for p in local.rglob("*") if p.is_file()), key=lambda p: (p == marker, p)):
             self.write(str(PurePosixPath(folder) / file.relative_to(local).as_posix()), file.read_bytes())
 
     def local_copy(self, folder: str) -> Path:
@@ -318,72 +346,21 @@ class Storage:
 def whole_file(location: str) -> Iterator[Any]:
     """Give a stream to a file that is there when the block is done; nothing is left of a block that fails."""
     filesystem, path = open_filesystem(location)
-    if _by_renaming(filesystem):
-        with _new_file(filesystem, path) as sink:
+    if by_renaming(filesystem):
+        with new_file(filesystem, path) as sink:
             yield sink
         return
     with tempfile.TemporaryFile() as spool:  # closing a stream to an object store would keep what a failed block wrote
         yield spool
-        spool.seek(0)
-        with _new_file(filesystem, path) as sink:
-            shutil.copyfileobj(spool, sink, 1 << 23)
 
+        def copy() -> None:
+            spool.seek(0)
+            with new_file(filesystem, path) as sink:
+                shutil.copyfileobj(spool, sink, 1 << 23)
 
-def _by_renaming(filesystem: pafs.FileSystem) -> bool:
-    """Return whether a file is written under a temporary name; an object store shows it once it is complete."""
-    if not isinstance(filesystem, pafs.PyFileSystem):
-        return isinstance(filesystem, (pafs.LocalFileSystem, pafs.HadoopFileSystem))
-    from fsspec import AbstractFileSystem
-
-    inner = filesystem.handler.fs
-    protocols = {inner.protocol} if isinstance(inner.protocol, str) else set(inner.protocol)
-    if protocols & _OBJECT_STORES:
-        return False
-    if type(inner).mv is AbstractFileSystem.mv:  # which copies and deletes
-        raise RequestError(
-            f"files cannot be written atomically to {min(protocols)}://; choose a disk, an object store, hdfs or sftp"
-        )
-    return True
-
-
-@contextlib.contextmanager
-def _new_file(filesystem: pafs.FileSystem, path: str, guard: Callable[[], None] | None = None) -> Iterator[Any]:
-    check = guard or (lambda: None)
-    if not _by_renaming(filesystem):
-        check()
-        with filesystem.open_output_stream(path, compression=None) as sink:
-            yield sink
-        return
-    folder = path.rpartition("/")[0]
-    temporary = f"{folder}/.{uuid.uuid4().hex}.part"
-    filesystem.create_dir(folder or "/", recursive=True)
-    try:
-        if isinstance(filesystem, pafs.LocalFileSystem):
-            with Path(temporary).open("wb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            check()
-            os.replace(temporary, path)
-        else:
-            with filesystem.open_output_stream(temporary, compression=None) as sink:
-                yield sink
-            check()
-            _move(filesystem, temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            filesystem.delete_file(temporary)
-        raise
-
-
-def _move(filesystem: pafs.FileSystem, source: str, target: str) -> None:
-    """Rename a file. Where that refuses to replace another one, as HDFS does, the other is deleted first."""
-    inner = filesystem.handler.fs.mv if isinstance(filesystem, pafs.PyFileSystem) else filesystem.move
-    try:
-        inner(source, target)
-    except OSError:
-        # a source that is gone, because its run has ended, must not cost the file that another process put there
-        if any(info.type != pafs.FileType.File for info in filesystem.get_file_info([source, target])):
+        try:
+            with_retries(copy, f"cannot write {location}", final=_is_final)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                delete(filesystem, path)
             raise
-        filesystem.delete_file(target)
-        inner(source, target)

@@ -7,6 +7,7 @@ import csv
 import datetime
 import io
 import json
+import math
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -175,13 +176,15 @@ class _Json(RowWriter):
             self._sink.write(b"\n]\n" if self._begun else b"[]\n")
 
     def _line(self, row: dict[str, Any] | str) -> bytes:
-        text = row.rstrip("\r\n") if isinstance(row, str) else json.dumps(row, ensure_ascii=False, default=_json_value)
         end = "" if self._array else "\n"
         try:
+            if isinstance(row, str):
+                return bytes(self._encoder.encode(row.rstrip("\r\n") + end))
+            text = _json(row, ensure_ascii=False)
+            text.encode()  # a lone surrogate in a value is no byte of the input, which the encoder would take it for
             return bytes(self._encoder.encode(text + end))
         except UnicodeEncodeError:  # a lone surrogate, or a character that the encoding lacks, as JSON escapes it
-            escaped = json.dumps(row, default=_json_value) if isinstance(row, dict) else json.dumps(json.loads(row))
-            return bytes(self._encoder.encode(escaped + end))
+            return bytes(self._encoder.encode(_json(row if isinstance(row, dict) else json.loads(row)) + end))
 
 
 class _Excel(RowWriter):
@@ -274,6 +277,24 @@ def _python(column: pa.ChunkedArray) -> list[Any]:
     if not (pa.types.is_float32(column.type) or pa.types.is_float16(column.type)):
         return column.to_pylist()
     return [None if v is None else float(v) for v in column.cast(pa.string()).to_pylist()]
+
+
+def _json(row: Any, ensure_ascii: bool = True) -> str:
+    """Return JSON that every program reads: 1e400 and the like become texts, and NaN becomes null."""
+    try:
+        return json.dumps(row, ensure_ascii=ensure_ascii, default=_json_value, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(row), ensure_ascii=ensure_ascii, default=_json_value)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_finite(inner) for inner in value]
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    return None if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def _json_value(value: Any) -> str:

@@ -60,7 +60,7 @@ def export_model(
     where, target = Storage(model), Path(output)
     if "://" in output or (target.exists() and not target.is_dir()):
         raise RequestError(f"--output is a folder on this machine, not {output}")
-    if not where.exists("config.json"):
+    if not where.given("config.json"):
         raise RequestError(no_model(model, where))
     if target.exists() and any(target.iterdir()):
         raise RequestError(f"{output} is not empty; choose another --output")

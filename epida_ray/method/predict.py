@@ -124,7 +124,7 @@ def _answer(p: np.ndarray, labels: Sequence[str]) -> list[Any]:
 
 def _saved(model: str) -> Storage:
     where = Storage(model)
-    if not where.exists("config.json"):
+    if not where.given("config.json"):
         raise RequestError(no_model(model, where))
     return where
 

@@ -18,6 +18,7 @@ from epida_ray.data.storage import Storage, below
 from epida_ray.generate.word_marks import NEW, REMOVED, mark_words
 from epida_ray.method.stages import STAGES
 from epida_ray.runs import layout
+from epida_ray.runs.export import kept_files, read
 from epida_ray.runs.manifest import Manifest
 
 EXAMPLES = 6
@@ -44,13 +45,13 @@ class AugmentResult:
         return self.manifest.done.kept
 
     def table(self) -> pa.Table:
-        """Read the rows of augmented/ into memory."""
-        return pa.concat_tables(self._tables())
+        """Read the kept rows into memory."""
+        return read(self.output)
 
     def _tables(self) -> Iterator[pa.Table]:
-        storage = Storage(self.output)
-        for name in sorted(storage.names(layout.AUGMENTED)):
-            with storage.filesystem.open_input_file(storage.path(f"{layout.AUGMENTED}/{name}")) as file:
+        storage, files = kept_files(self.output)
+        for name in files:
+            with storage.filesystem.open_input_file(name) as file:
                 yield open_own(file, name).read()
 
     def __repr__(self) -> str:

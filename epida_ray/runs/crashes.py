@@ -35,13 +35,15 @@ class _State:
     left: list[list[int]] = field(default_factory=list)
     """Ranges that are still to be tried alone."""
     bad: list[int] = field(default_factory=list)
+    owner: int = 0
+    """The number of the claim under which this was written: with its driver, healthy processes die too."""
 
 
 class Crashes:
     """The memory of one stage of a run for shards that kill. `watching` says whether there is reason to write."""
 
-    def __init__(self, storage: Storage, stage: str, watching: bool) -> None:
-        self.storage, self.folder = storage, f"{CRASHES}/{stage}"
+    def __init__(self, storage: Storage, stage: str, watching: bool, owner: int = 0) -> None:
+        self.storage, self.folder, self.owner = storage, f"{CRASHES}/{stage}", owner
         self.watching = watching or bool(storage.names(self.folder))
 
     @contextmanager
@@ -54,30 +56,51 @@ class Crashes:
             yield []
             return
         file = f"{self.folder}/{name}.json"
-        state = self._after_death(file, name, rows)
-        while state.left:
-            state.doing, state.deaths = state.left[-1], state.deaths if state.doing == state.left[-1] else 0
+        before = self._read(file)
+        state = self._after_death(before, file, name, rows)
+        try:
+            while state.left:
+                state.doing, state.deaths = state.left[-1], state.deaths if state.doing == state.left[-1] else 0
+                self._save(file, state)
+                work(*state.doing)
+                state.left.pop()
+                state.deaths = 0
+            state.doing = None
             self._save(file, state)
-            work(*state.doing)
-            state.left.pop()
-            state.deaths = 0
-        state.doing = None
-        self._save(file, state)
-        yield state.bad
+            yield state.bad
+        except Exception:  # the process lives: this was no death
+            if before is None:
+                self._remove(file)
+            else:
+                self.storage.write(file, before)
+            raise
+        self._remove(file)
+
+    def _read(self, file: str) -> bytes | None:
+        try:
+            return self.storage.read(file)
+        except FileNotFoundError:
+            return None
+
+    def _remove(self, file: str) -> None:
         with suppress(FileNotFoundError):
             self.storage.remove(file)
 
-    def _after_death(self, file: str, name: str, rows: int) -> _State:
+    def _after_death(self, before: bytes | None, file: str, name: str, rows: int) -> _State:
         """Return what to do next, where the process before died."""
-        try:
-            state = _State(**json.loads(self.storage.read(file)))
-        except FileNotFoundError:
-            return _State()
+        if before is None:
+            return _State(owner=self.owner)
+        state = _State(**json.loads(before))
+        if state.owner != self.owner:
+            state.owner = self.owner
+            return state
         state.deaths += 1
         if state.doing is None:
             if state.deaths < WHOLE:
                 return state
             if state.halved:
+                state.deaths = 0  # when the command runs again, it is tried again, with fewer actors perhaps
+                self._save(file, state)
                 raise RunError(
                     f"the process that works on {rows:,} rows ({name}) dies each time, though it survives each part of "
                     "them alone; it may need more memory than there is: use fewer actors, or smaller -m and -k"

@@ -36,21 +36,7 @@ def export(
         raise RequestError(f"--encoding is {', '.join(ENCODINGS)}, not {encoding}; utf-8-sig is the one for Excel")
     if format_to_write(file, overwrite).kind not in DELIMITERS and encoding != "utf-8":
         raise RequestError(f"--encoding is for .csv and .tsv files, not for {file}")
-    run = Storage(directory)
-    manifest = read_manifest(run)
-    status = manifest.observed_status()
-    if status != "finished":
-        raise RequestError(f"the run in {directory} is {status}, not finished; run its command again first")
-    paths = _files(run)
-    if manifest.kind == "augment":
-        names = committed(run)
-        if names is None:
-            raise RequestError(
-                f"files of the run in {directory} are missing or damaged; run its command again to restore them"
-            )
-        paths = [run.path(name) for name in names if name.startswith(f"{layout.AUGMENTED}/")]
-    if not paths:
-        raise RequestError(f"the run in {directory} kept no rows; there is nothing to export")
+    run, paths = kept_files(directory)
     rows = 0
     with open_writer(file, encoding, overwrite=overwrite) as writer:
         for path in paths:
@@ -58,6 +44,34 @@ def export(
                 writer.table(_neutralized(table) if neutralize_formulas else table)
                 rows += len(table)
     return rows
+
+
+def read(directory: str) -> pa.Table:
+    """Return the rows that the finished run in a directory kept or labelled."""
+    run, paths = kept_files(directory)
+    return pa.concat_tables(table for path in paths for table in _tables(run, path))
+
+
+def kept_files(directory: str) -> tuple[Storage, list[str]]:
+    """Return the files with the rows that a finished run kept, or that `epida label` labelled, and where they are."""
+    run = Storage(directory)
+    manifest = read_manifest(run)
+    status = manifest.observed_status()
+    if status != "finished":
+        raise RequestError(f"the run in {directory} is {status}, not finished; run its command again first")
+    folder = layout.LABELLED if manifest.kind == "label" else layout.AUGMENTED
+    if manifest.kind == "train" and not run.exists(layout.COMMITTED):  # an earlier version did not write one
+        paths = _files(run)
+    else:
+        names = committed(run)
+        if names is None:
+            raise RequestError(
+                f"files of the run in {directory} are missing or damaged; run its command again to restore them"
+            )
+        paths = [run.path(name) for name in names if name.startswith(f"{folder}/")]
+    if not paths:
+        raise RequestError(f"the run in {directory} kept no rows")
+    return run, paths
 
 
 def _files(run: Storage) -> list[str]:
@@ -79,7 +93,7 @@ def _tables(run: Storage, path: str) -> Iterator[pa.Table]:
                 read = partial(opened.read_row_group, group)
                 yield with_retries(read, f"cannot read {path}").replace_schema_metadata(None)
     except (pa.ArrowException, ValueError) as error:
-        raise RunError(f"{path} cannot be read: {one_line(error)}; nothing was exported") from error
+        raise RunError(f"{path} cannot be read: {one_line(error)}") from error
 
 
 def _neutralized(table: pa.Table) -> pa.Table:

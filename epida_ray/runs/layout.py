@@ -21,7 +21,8 @@
 | rounds/ | driver of `train` | one file per round whose candidates are all judged |
 | checkpoint/ | train worker 0 | checkpoints, the newest attempt, why training failed |
 | metrics.jsonl, tensorboard/ | driver of `train` | one line, or one step, per round |
-| tracking.json | driver | which run of a tracker is this one (`method/track.py`) |
+| tracking.json | driver | which run of a tracker this is (`method/track.py`) |
+| report.html | `epida report` | the run on a page |
 """
 
 from __future__ import annotations
@@ -57,8 +58,13 @@ ATTEMPTS = f"{CHECKPOINTS}/attempts"
 FAILURE = f"{CHECKPOINTS}/failure.json"
 METRICS = "metrics.jsonl"
 TENSORBOARD = "tensorboard"
-TRACKING = "tracking.json"
 REPORT = "report.html"
+TRACKING = "tracking.json"
+MADE = (
+    COMMITTED, PREPARED, INITIAL, MODEL, LANGUAGE_MODEL, CORPUS, TEACHER, LABELLED, REVIEW, *PER_SHARD, PSEUDO, CRASHES,
+    ROUNDS, CHECKPOINTS, METRICS, TENSORBOARD, REPORT, TRACKING,
+)  # fmt: skip
+"""All that a run makes, beside its manifest; the rest of a directory is not ours to remove."""
 
 
 def round_folder(folder: str, round_: int) -> str:

@@ -7,16 +7,19 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Any, Self
 
 from epida_ray.classify.model import CARD
-from epida_ray.core.errors import RequestError, RunError, TooManyRejected
+from epida_ray.core.errors import EpidaError, RequestError, RunError, TooManyRejected
 from epida_ray.core.options import flag
+from epida_ray.core.progress import Reporter
 from epida_ray.data.plan import Plan, Shard
-from epida_ray.data.storage import Storage
+from epida_ray.data.storage import Storage, refusal
 from epida_ray.runs import layout, lease
 from epida_ray.runs.counts import ShardCounts, Totals
 from epida_ray.runs.manifest import Done, Kind, Manifest, now, read_manifest, this_process, versions
@@ -71,6 +74,12 @@ class Run:
 
         Otherwise the run owns the directory until `close`; RequestError says who does if it is another one.
         """
+        try:
+            return self._opened(kind, request, execution, take_over)
+        except OSError as error:
+            raise RequestError(f"cannot use {self.storage.location} for output: {error.strerror or error}") from error
+
+    def _opened(self, kind: Kind, request: dict[str, Any], execution: dict[str, Any], take_over: bool) -> bool:
         if self._is_finished(self._found(kind, request)):
             return True
         self._lease = lease.claim(self.storage.location, take_over)
@@ -101,7 +110,7 @@ class Run:
 
     def _found(self, kind: Kind, request: dict[str, Any]) -> Manifest | None:
         """Return the manifest of this request; None when the directory is new or the request before was refused."""
-        if not self.storage.exists(layout.MANIFEST):
+        if not self.storage.given(layout.MANIFEST):
             self._check_new()
             return None
         found = read_manifest(self.storage)
@@ -117,28 +126,40 @@ class Run:
             return False
         if not lease.was_last(self.storage, found.owner):  # another one has changed the directory since
             return False
-        return found.kind == "train" or committed(self.storage) is not None
+        if found.kind != "train":
+            return committed(self.storage) is not None
+        if not self.storage.exists(layout.COMMITTED):  # an earlier version did not write one
+            return True
+        if changed := _changed(self.storage):
+            raise RunError(
+                f"{len(changed):,} files of the finished training in {self.storage.location} are missing or damaged, "
+                f"such as {changed[0]}; put them back, or train again in another --output"
+            )
+        return True
 
     def _begin(self, found: Manifest | None, kind: Kind, request: dict[str, Any], execution: dict[str, Any]) -> None:
         if found is None:
             self.manifest = Manifest(
-                kind=kind, status="preparing", request=request, execution=execution, command=command_line(),
+                kind=kind, status="preparing", request={}, execution=execution, command=command_line(),
                 started=now(), versions=versions(), process=this_process(),
             )  # fmt: skip
-            for folder in (layout.REJECTED, layout.LANGUAGE_MODEL):  # they are of an earlier request
-                for name in self.storage.names(folder):
-                    if not layout.is_shard_file(name):  # its shards go when this request has some
-                        self.storage.remove(f"{folder}/{name}")
-            if self.storage.exists(layout.TRACKING):
-                self.storage.remove(layout.TRACKING)
-            if self.storage.exists(layout.TENSORBOARD):
-                self.storage.remove_folder(layout.TENSORBOARD)
-            self.save()
+            self._remove_of_others()
+            self.save(request=request)
             return
         found.problem = None
         found.execution, found.process = execution, this_process()
         found.resumed += 1
         self.storage.remove_unfinished()
+
+    def _remove_of_others(self) -> None:
+        """Remove what an earlier request made here: this one would take it for its own."""
+        files = self.storage.files_below(*layout.MADE)
+        if files:
+            self.save()  # of no request, so that whoever comes after a kill in the middle begins with this again
+        rounds = self.manifest.kind == "train"
+        for name in files:
+            if rounds or not (name.count("/") == 1 and layout.is_shard_file(name)):  # those go when the plan is known
+                self.storage.remove(name)
 
     def _check_same(self, kind: str, request: dict[str, Any]) -> None:
         where, before = self.storage.location, self.manifest.request
@@ -265,24 +286,70 @@ class Run:
         self.storage.remove_unfinished()
         if self.manifest.kind != "train":
             self._remove_strangers()
-            sizes = json.dumps(_shard_sizes(self.storage), sort_keys=True)
-            self.storage.write(layout.COMMITTED, sizes.encode())
+        sizes = json.dumps(_sizes(self.storage, self.manifest.kind == "train"), sort_keys=True)
+        self.storage.write(layout.COMMITTED, sizes.encode())
         self.save(status="finished", finished=now(), **self.progress(), **more)
 
 
+@contextmanager
+def interruptible(run: Run, reporter: Reporter | None = None) -> Iterator[None]:
+    """End the run in order on Ctrl-C and SIGTERM, and when a disk is full: the message says what is kept and how to
+    resume.
+
+    With a reporter the message comes at once. Use that inside `connected`: `ray job stop` gives a driver a second or
+    two, and leaving Ray can take longer.
+    """
+    try:
+        yield
+    except RequestError as error:
+        if run.manifest.status != "finished" and not run.manifest.done.shards and run.manifest.best is None:
+            # nothing is done, so a corrected request may use the directory; `epida status` shows the problem
+            run.save(status="preparing", problem=str(error))
+        raise
+    except OSError as error:
+        if run.storage.guard is not None and isinstance(error, FileNotFoundError):
+            run.storage.guard()  # whoever owns the directory by now may have removed a temporary file of ours
+        if (reason := refusal(error)) is None:
+            raise
+        failure = f"{error.filename or run.storage.location}: {reason}"
+        with suppress(EpidaError):  # the manifest may be on the disk that is full
+            run.save(status="failed", failure=failure)
+        kept = f"What is done is kept in {run.storage.location}; run the same command again to resume"
+        raise RunError(f"{failure}. {kept}") from error
+    except KeyboardInterrupt:
+        run.save(status="interrupted", **(run.progress() if run.totals.shards else {}))
+        kept = f"what is done is kept in {run.storage.location}; run the same command again to resume"
+        if reporter is not None:
+            reporter.say(f"stopping: {kept}")
+        raise RunError(f"interrupted; {kept}") from None
+
+
 def committed(storage: Storage) -> list[str] | None:
-    """Return the files of a finished run's shards; None when one is missing, has another size or is not its own."""
+    """Return the files of a finished run; None when one is missing, has another size or is not its own."""
+    return None if _changed(storage) else sorted(json.loads(storage.read(layout.COMMITTED)))
+
+
+def _changed(storage: Storage) -> list[str]:
+    """Return what is not as committed.json says."""
     try:
         sizes: dict[str, int] = json.loads(storage.read(layout.COMMITTED))
     except (FileNotFoundError, ValueError):
-        return None
-    return sorted(sizes) if _shard_sizes(storage) == sizes else None
+        return [layout.COMMITTED]
+    trained = any(name.startswith(f"{layout.MODEL}/") for name in sizes)
+    there = _sizes(storage, trained)
+    names = sizes.keys() if trained else sizes.keys() | there.keys()  # what somebody puts beside a model does no harm
+    return sorted(name for name in names if sizes.get(name) != there.get(name))
 
 
-def _shard_sizes(storage: Storage) -> dict[str, int]:
-    """Return the sizes of all files of shards."""
-    found = ((folder, storage.sizes(folder)) for folder in (*layout.PER_SHARD, layout.LABELLED))
-    return {f"{folder}/{n}": size for folder, sizes in found for n, size in sizes.items() if layout.is_shard_file(n)}
+def _sizes(storage: Storage, with_model: bool) -> dict[str, int]:
+    """Return the sizes of all files of shards, and of those of the model, without its card."""
+    found = {folder: storage.sizes(folder, below=True) for folder in (*layout.PER_SHARD, layout.LABELLED)}
+    files = {f"{folder}/{n}": size for folder, sizes in found.items() for n, size in sizes.items()}
+    sizes = {name: size for name, size in files.items() if layout.is_shard_file(name)}
+    if with_model:
+        model = storage.sizes(layout.MODEL, below=True)
+        sizes |= {f"{layout.MODEL}/{name}": size for name, size in model.items() if name != CARD}
+    return sizes
 
 
 _DIGESTS = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from epida_ray.classify import load as load_classifier
-from epida_ray.classify.saving import has_model
+from epida_ray.classify.saving import CONFIG
 from epida_ray.core.errors import RequestError
 from epida_ray.core.progress import Reporter
 from epida_ray.data.plan import Plan
@@ -18,10 +18,9 @@ from epida_ray.method.results import AugmentResult
 from epida_ray.method.stages import RoundOptions
 from epida_ray.method.track import WriteReport, run_trackers
 from epida_ray.runs import layout
-from epida_ray.runs.run import Run, digest, directory_digest
+from epida_ray.runs.run import Run, digest, directory_digest, interruptible
 from epida_ray.select import needs_perplexity
 from epida_ray.stream.cluster import check_reachable
-from epida_ray.stream.interruption import interruptible
 from epida_ray.stream.offline import work_through
 from epida_ray.stream.pipeline import Job
 
@@ -63,7 +62,7 @@ def augment(
         if left:
             job = Job(
                 plan, run.storage, run.fingerprint, RoundOptions.of(request, labels), candidates=request.candidates,
-                with_originals=request.with_originals, trust=request.trusted(),
+                with_originals=request.with_originals, trust=request.trusted(), owner=run.manifest.owner,
             )  # fmt: skip
             work_through(
                 left, job, run, request, reporter, command="augment", done="kept",
@@ -81,7 +80,7 @@ def _prepare_classifier(
 ) -> tuple[tuple[str, ...], str]:
     """Make sure that DIR/model holds the classifier; return its labels and the digest of its files."""
     done, trust = run.manifest.model_digest, request.trusted()
-    if done and has_model(run.storage, layout.MODEL):
+    if done and run.storage.exists(f"{layout.MODEL}/{CONFIG}"):
         path = run.storage.local_copy(layout.MODEL)
         if directory_digest(path) != done:
             raise RequestError(f"{run.storage.location}/model was changed since the run began; use another --output")

@@ -42,11 +42,10 @@ from epida_ray.method.trainer import LearnOptions, training_threads
 from epida_ray.method.transport import RoundClock, WeightTransport, version_for
 from epida_ray.runs import checkpoint, layout, manifest
 from epida_ray.runs.counts import COUNTED, Totals
-from epida_ray.runs.run import Run, digest
+from epida_ray.runs.run import Run, digest, interruptible
 from epida_ray.select import needs_perplexity
 from epida_ray.stream.cluster import Pools, check_reachable, connected, fit_pools
 from epida_ray.stream.fit import Fit
-from epida_ray.stream.interruption import interruptible
 from epida_ray.stream.metrics import RunMetrics
 from epida_ray.stream.pipeline import Job, Work
 from epida_ray.stream.rounds import Candidates, Judged, Scorers
@@ -310,6 +309,7 @@ class _Loop:
             pool=self.pool,
             pool_rewrites=self.request.pool_rewrites,
             teacher=self.request.teacher is not None,
+            owner=run.manifest.owner,
             steps=self.transport,
         )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from epida_ray.classify import load as load_classifier
-from epida_ray.classify.saving import has_model
+from epida_ray.classify.saving import CONFIG
 from epida_ray.core.progress import Reporter
 from epida_ray.data.plan import Columns, plan_inputs
 from epida_ray.data.storage import below
@@ -16,9 +16,8 @@ from epida_ray.method.review import write_review
 from epida_ray.method.stages import RoundOptions
 from epida_ray.runs import layout
 from epida_ray.runs.manifest import Manifest
-from epida_ray.runs.run import Run, digest, directory_digest
+from epida_ray.runs.run import Run, digest, directory_digest, interruptible
 from epida_ray.stream.cluster import check_reachable
-from epida_ray.stream.interruption import interruptible
 from epida_ray.stream.offline import work_through
 from epida_ray.stream.pipeline import Job
 
@@ -55,7 +54,7 @@ def label(request: LabelRequest, reporter: Reporter | None = None) -> LabelResul
         prepare.check_files(plan, request.max_rejected)
         classifier = load_classifier(model, trust=request.trusted())
         reporter.say(f"classifier: {classifier.describe()}")
-        if not has_model(run.storage, layout.MODEL):
+        if not run.storage.exists(f"{layout.MODEL}/{CONFIG}"):
             run.storage.upload(model, layout.MODEL)
         run.save(labels=list(classifier.labels), classifier=classifier.describe())
         plan = plan.cut(1, len(classifier.labels))
@@ -64,7 +63,7 @@ def label(request: LabelRequest, reporter: Reporter | None = None) -> LabelResul
         if left:
             job = Job(
                 plan, run.storage, run.fingerprint, options, candidates=False, trust=request.trusted(), pool=plan,
-                labelling=True,
+                labelling=True, owner=run.manifest.owner,
             )  # fmt: skip
             work_through(left, job, run, request, reporter, command="label", done="labelled", generators=1)
         run.check_rejected(request.max_rejected)

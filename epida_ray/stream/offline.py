@@ -12,9 +12,8 @@ from epida_ray.core.errors import EpidaError, RunError, TakenOver, TooManyReject
 from epida_ray.core.progress import Reporter
 from epida_ray.data.plan import Shard
 from epida_ray.method.requests import RunRequest
-from epida_ray.runs.run import Run
+from epida_ray.runs.run import Run, interruptible
 from epida_ray.stream.cluster import connected, size_pools
-from epida_ray.stream.interruption import interruptible
 from epida_ray.stream.metrics import RunMetrics
 from epida_ray.stream.pipeline import Job, run_shards
 from epida_ray.stream.steps import counted_steps

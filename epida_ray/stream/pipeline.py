@@ -71,6 +71,8 @@ class Job:
     """Whether the run only labels the pool."""
     teacher: bool = False
     """Whether the run has a teacher, who judges quality and labels rewrites and unlabelled texts."""
+    owner: int = 0
+    """The number of the driver's claim of the directory."""
     steps: StepCount | None = None
     """Hears of every step in the middle of a shard, or the driver would give slow shards up."""
 
@@ -136,7 +138,7 @@ class Generate:
         self.readers = [ShardReader(plan) for plan in (job.plan, job.pool) if plan is not None]
         self.generator = None if job.options.generator == NO_GENERATOR else job.options.make_generator()
         bind_corpus(job.storage, self.generator)
-        self.crashes = Crashes(job.storage, "generate", was_restarted())
+        self.crashes = Crashes(job.storage, "generate", was_restarted(), job.owner)
         self.classifier = None
         if stages.needs_classifier(self.generator):
             self.classifier = job.load_classifier()
@@ -177,7 +179,7 @@ class Score:
         self.job = job
         self.classifier = job.load_classifier()
         self.teacher = job.load_classifier(layout.TEACHER) if job.teacher else None
-        self.crashes = Crashes(job.storage, "score", was_restarted())
+        self.crashes = Crashes(job.storage, "score", was_restarted(), job.owner)
         if torch := sys.modules.get("torch"):  # a classifier that does without it need not wait for its import
             torch.set_num_threads(1)
 

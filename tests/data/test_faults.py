@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import io
 import json
 import os
 import shutil
@@ -114,6 +115,44 @@ def test_storage_that_fails_on_and_on_is_an_error_and_rejects_nothing(tmp_path, 
         ShardReader(plan).read(next(plan.shards()))
     with pytest.raises(TransientError, match=f"cannot read {name}"):
         plan_inputs(str(path), Columns())
+
+
+class Busy(Flaky):
+    """A filesystem whose reads fail in files of which the number, by the order of opening, is among these."""
+
+    def __init__(self, *busy: int) -> None:
+        super().__init__(0, OSError)
+        self.busy, self.opened = busy, 0
+
+    def open_input_file(self, path: str):
+        self.opened += 1
+        data = Path(path).read_bytes()
+        return pa.PythonFile(BusyFile(data) if self.opened in self.busy else io.BytesIO(data), "r")
+
+
+class BusyFile(io.BytesIO):
+    def read(self, count: int | None = -1) -> bytes:
+        raise OSError("When reading: AWS Error SLOW_DOWN during GetObject operation")
+
+
+@pytest.mark.parametrize("busy", [(1, 3), (1, 2, 3), (2, 3), (1, 2, 4)])
+@pytest.mark.parametrize("name", ["in.parquet", "in.csv", "in.jsonl"])
+def test_a_store_that_fails_every_other_time_costs_no_row(tmp_path: Path, monkeypatch, name: str, busy) -> None:
+    plan = plan_inputs(str(write(tmp_path / name)), Columns())
+    filesystem = pafs.PyFileSystem(Busy(*busy))
+    monkeypatch.setattr(reader, "open_filesystem", lambda location: (filesystem, location))
+    got = [row for shard in plan.shards() for row in ShardReader(plan).read(shard).to_pylist()]
+    assert [(r["text"], r["reason"]) for r in got] == [(r["text"], None) for r in ROWS]
+
+
+def test_damaged_pages_are_told_from_a_failing_store(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.parquet")
+    plan = plan_inputs(str(path), Columns())
+    data = bytearray(path.read_bytes())
+    data[40:400] = bytes(360)
+    path.write_bytes(data)
+    rows = ShardReader(plan).read(next(plan.shards())).to_pylist()
+    assert {r["reason"][:22] for r in rows} == {"cannot read in.parquet"}
 
 
 @pytest.mark.parametrize("name", ["in.parquet", "in.csv", "in.jsonl"])

@@ -350,3 +350,19 @@ def test_tables_of_ray_data_with_tensors_are_read(tmp_path: Path) -> None:
     vectors = tensors.ArrowTensorArray.from_numpy(np.zeros((2, 3)))
     pq.write_table(pa.table({"text": ["a", "b"], "label": ["x", "y"], "vector": vectors}), tmp_path / "in.parquet")
     assert texts_of(read(tmp_path / "in.parquet")) == [("a", "x"), ("b", "y")]
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.json"])
+def test_json_is_valid_whatever_the_values(tmp_path: Path, name: str) -> None:
+    rows = [json.loads(line) for line in ('{"a": "\\udce9"}', '{"a": 1e400, "b": [-1e400, {"c": NaN}]}', '{"a": "é"}')]
+    with open_writer(str(tmp_path / name)) as writer:
+        writer.objects(rows)
+
+    def refuse(word: str) -> None:
+        pytest.fail(f"{word} is no JSON")
+
+    text = (tmp_path / name).read_bytes().decode()
+    lines = [text] if name == "out.json" else text.splitlines()
+    got = [json.loads(line, parse_constant=refuse) for line in lines]
+    expected = [rows[0], {"a": "Infinity", "b": ["-Infinity", {"c": None}]}, {"a": "é"}]
+    assert got == ([expected] if name == "out.json" else expected) and "é" in text

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import errno
 import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import fsspec.implementations.local
@@ -14,7 +16,8 @@ import pytest
 
 from epida_ray.core.errors import RequestError, TransientError
 from epida_ray.data import retry
-from epida_ray.data.storage import Storage, _move, below, check_url, open_filesystem, url_of, whole_file
+from epida_ray.data.atomic import move
+from epida_ray.data.storage import Storage, below, check_url, open_filesystem, url_of, whole_file
 
 
 def test_a_write_is_whole_or_absent_and_leaves_no_temporary_file(tmp_path: Path) -> None:
@@ -86,6 +89,7 @@ def test_a_url_keeps_its_options_and_its_encoding() -> None:
         "sftp://me%3Aabc@host/x",
         "https://h/x.csv?a=1;sig=abc",
         "https://h/x.csv?pw=abc",
+        "https://h/x.csv?passphrase=abc",
     ],
 )
 def test_secrets_in_a_url_are_refused_and_not_repeated(url: str) -> None:
@@ -107,6 +111,13 @@ def test_secrets_in_a_url_are_refused_and_not_repeated(url: str) -> None:
 )
 def test_users_and_options_in_a_url_are_fine(url: str) -> None:
     check_url(url)
+
+
+@pytest.mark.parametrize("url", ["s3://[ab]c/x", "s3://[abc/x", "zip://x.csv::https://[u:abc@h/a.zip"])
+def test_what_is_no_url_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(RequestError, match="the URL of .*:// is wrong: brackets hold no IPv6") as caught:
+        open_filesystem(url)
+    assert "abc" not in str(caught.value)
 
 
 class Renaming(fsspec.implementations.local.LocalFileSystem):
@@ -142,6 +153,40 @@ def test_a_filesystem_that_renames_never_shows_half_a_file(tmp_path: Path) -> No
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["a", "b.txt", "run"]
 
 
+@pytest.mark.parametrize("kill", [1, 2, 3, 4])
+def test_a_kill_while_a_file_is_replaced_loses_neither(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kill: int
+) -> None:
+    storage = Storage(f"epida-renaming://{tmp_path}/run")
+    storage.write("a/b.parquet", b"one")
+    storage.write_table("a/c.parquet", pa.table({"text": ["x"]}))
+    left = kill
+
+    def killed(operation: Callable[..., None]) -> Callable[..., None]:
+        def call(*arguments: object, **options: object) -> None:
+            nonlocal left
+            left -= 1
+            if left <= 0:
+                raise KeyboardInterrupt
+            operation(*arguments, **options)
+
+        return call
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        for name in ("mv", "rm"):
+            patch.setattr(Renaming, name, killed(getattr(Renaming, name)))
+        storage.write("a/b.parquet", b"two")
+    assert storage.read("a/b.parquet") == (b"two" if kill == 4 else b"one") and storage.exists("a/b.parquet")
+    assert storage.names("a") == {"b.parquet", "c.parquet"} == storage.sizes("a").keys()
+    with storage.open("a/b.parquet") as file:
+        assert file.size() == 3
+    assert (storage.local_copy("a") / "b.parquet").read_bytes() in (b"one", b"two")
+    storage.write("a/b.parquet", b"three")
+    assert storage.read("a/b.parquet") == b"three"
+    storage.remove("a/b.parquet")
+    assert not storage.exists("a/b.parquet") and storage.names("a") == {"c.parquet"}
+
+
 def test_a_filesystem_without_atomic_writes_is_refused(tmp_path: Path) -> None:
     for location in (f"simplecache::file://{tmp_path}", "http://127.0.0.1:9/x"):
         with pytest.raises(RequestError, match="cannot be written atomically"):
@@ -162,6 +207,33 @@ def test_nothing_is_left_of_a_file_that_was_not_finished(tmp_path: Path, locatio
         assert stream.read() == b"all"
 
 
+@pytest.mark.parametrize("failures", [1, 1000])
+def test_an_upload_that_fails_is_tried_again_and_leaves_no_part(monkeypatch: pytest.MonkeyPatch, failures: int) -> None:
+    monkeypatch.setattr(retry, "WAITS", (0.0, 0.0))
+    location = f"memory://epida-upload/{failures}.csv"
+    filesystem, path = open_filesystem(location)
+    copy, left = shutil.copyfileobj, failures
+
+    def failing(source: Any, target: Any, size: int) -> None:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            target.write(source.read(3))
+            raise OSError("AWS Error SLOW_DOWN during UploadPart operation")
+        copy(source, target, size)
+
+    monkeypatch.setattr(shutil, "copyfileobj", failing)
+    if failures > 3:
+        with pytest.raises(TransientError, match=f"cannot write {location}"), whole_file(location) as sink:
+            sink.write(b"all of it")
+        assert filesystem.get_file_info(path).type.name == "NotFound"
+        return
+    with whole_file(location) as sink:
+        sink.write(b"all of it")
+    with filesystem.open_input_stream(path) as stream:
+        assert stream.read() == b"all of it"
+
+
 def test_folders_are_copied_with_what_is_below_them(tmp_path: Path) -> None:
     (tmp_path / "here" / "sub").mkdir(parents=True)
     (tmp_path / "here" / "sub" / "file").write_bytes(b"1")
@@ -174,12 +246,26 @@ def test_folders_are_copied_with_what_is_below_them(tmp_path: Path) -> None:
     assert (storage.local_copy("model") / "sub" / "file").read_bytes() == b"1"
 
 
+def test_the_file_that_says_that_a_model_is_there_is_uploaded_last(tmp_path: Path) -> None:
+    for name in ("config.json", "model.safetensors", "encoder/config.json"):
+        (tmp_path / "here" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "here" / name).write_bytes(b"1")
+    written: list[str] = []
+
+    class Watched(Storage):
+        def write(self, name: str, data: bytes | pa.Buffer) -> None:
+            written.append(name)
+
+    Watched(str(tmp_path / "run")).upload(tmp_path / "here", "model")
+    assert written == ["model/encoder/config.json", "model/model.safetensors", "model/config.json"]
+
+
 def test_a_late_writer_whose_temporary_file_is_gone_removes_nothing(tmp_path: Path) -> None:
     """It took the failed renaming for a target that cannot be replaced, and removed it; the simulator found that."""
     filesystem = pafs.PyFileSystem(pafs.FSSpecHandler(fsspec.filesystem("file")))
     (tmp_path / "shard").write_bytes(b"of the one who was faster")
     with pytest.raises(FileNotFoundError):
-        _move(filesystem, str(tmp_path / ".gone.part"), str(tmp_path / "shard"))
+        move(filesystem, str(tmp_path / ".gone.part"), str(tmp_path / "shard"))
     assert (tmp_path / "shard").exists()
 
 
@@ -230,6 +316,21 @@ def test_a_store_that_fails_for_a_moment_is_tried_again(
     with pytest.raises(TransientError, match="memory://flaky: .*run the same command again once the storage works"):
         operation(storage)
     left = 0
+
+
+def test_an_outage_is_a_wrong_request_only_where_a_request_names_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "WAITS", ())
+    storage = Storage("memory://down")
+
+    def down(*_: object, **__: object) -> None:
+        raise OSError("AWS Error SLOW_DOWN during HeadObject operation")
+
+    for name in ("info", "exists", "isfile", "isdir"):
+        monkeypatch.setattr(storage.filesystem.handler.fs, name, down)
+    with pytest.raises(TransientError, match="run the same command again"):
+        storage.exists("checkpoint/failure.json")
+    with pytest.raises(RequestError, match="cannot look into memory://down: AWS Error SLOW_DOWN"):
+        storage.given("config.json")
 
 
 def test_what_no_attempt_can_change_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

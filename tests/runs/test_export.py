@@ -14,11 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import epida_ray
 from epida_ray.core.errors import RequestError, RunError
-from epida_ray.data.plan import Columns, plan_inputs
+from epida_ray.data.plan import Columns, Plan, plan_inputs
 from epida_ray.data.reader import ShardReader
+from epida_ray.runs import layout
 from epida_ray.runs.export import export
-from epida_ray.runs.manifest import FORMAT
+from epida_ray.runs.manifest import FORMAT, Kind
+from epida_ray.runs.run import CARD, Run
 
 TEXTS = ["plain", '=HYPERLINK("http://x","y")', "+1", "-1", "@cmd", "\tx", "\rx", "＝1", 'says "a, b"\nand more', "a=b"]
 
@@ -117,3 +120,45 @@ def test_nothing_is_left_of_a_file_that_could_not_be_finished(run: Path, tmp_pat
     with pytest.raises(RunError, match="shard.parquet cannot be read"):
         export(str(run), str(tmp_path / "out.csv"))
     assert not list(tmp_path.glob("out*"))
+
+
+def finished(tmp_path: Path, kind: Kind) -> str:
+    """Write a small finished run, with a file of somebody else in its folder of rows."""
+    run, table = Run(str(tmp_path / kind)), pa.table({"text": TEXTS})
+    with run:
+        run.open(kind, {"m": 3}, {})
+        run.plan, run.fingerprint = Plan(root="", files=(), columns=Columns(), shard_rows=64), "0" * 32
+        folder = layout.LABELLED if kind == "label" else layout.AUGMENTED
+        place = layout.round_folder(folder, 1) if kind == "train" else folder
+        run.storage.write_table(f"{place}/in-000000000000-000000000064-{'0' * 12}.parquet", table)
+        run.storage.write(f"{layout.MODEL}/config.json", b"{}")
+        run.storage.write(f"{layout.MODEL}/{CARD}", b"card")
+        run.finish()
+    run.storage.guard = None
+    run.storage.write_table(f"{folder}/notes.parquet", table)
+    return str(tmp_path / kind)
+
+
+@pytest.mark.parametrize("kind", ["augment", "label", "train"])
+def test_only_committed_rows_are_read(tmp_path: Path, kind: Kind) -> None:
+    directory = finished(tmp_path, kind)
+    assert epida_ray.read(directory).to_pydict() == {"text": TEXTS}
+    (file,) = Path(directory).rglob("in-*.parquet")
+    file.unlink()
+    with pytest.raises(RequestError, match="missing or damaged"):
+        epida_ray.read(directory)
+
+
+@pytest.mark.parametrize("name", ["model/config.json", "augmented/round=001"])
+def test_a_finished_training_of_which_something_is_gone_is_noticed(tmp_path: Path, name: str) -> None:
+    directory = finished(tmp_path, "train")
+    path = Path(directory, name)
+    assert Run(directory).open("train", {"m": 3}, {})
+    Path(directory, "model", CARD).write_text("my own words about it")
+    Path(directory, "model", "mine.txt").write_text("mine")
+    assert Run(directory).open("train", {"m": 3}, {})
+    (shutil.rmtree if path.is_dir() else Path.unlink)(path)
+    with pytest.raises(RunError, match=f"1 files of the finished training.*missing or damaged, such as {name}"):
+        Run(directory).open("train", {"m": 3}, {})
+    Path(directory, layout.COMMITTED).unlink()
+    assert Run(directory).open("train", {"m": 3}, {}), "it was made by a version that wrote no such list"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from pathlib import Path
@@ -10,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from epida_ray.core.errors import RequestError
+from epida_ray.core.errors import RequestError, RunError, TakenOver
 from epida_ray.data.storage import Storage
 from epida_ray.runs.counts import ShardCounts, Totals
 from epida_ray.runs.manifest import FORMAT, Manifest, read_manifest
-from epida_ray.runs.run import Run, digest
+from epida_ray.runs.run import Run, digest, interruptible
 
 
 def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -98,3 +99,72 @@ def test_another_file_or_model_is_named_without_its_digest(
     run.save(status="running")
     with pytest.raises(RequestError, match=re.escape(said)):
         Run(str(tmp_path / "run")).open("train", {option: now}, {})
+
+        Run(str(tmp_path / "run")).open("augment", {"m": 3, "input": "other"}, {})
+
+
+def test_what_a_refused_request_left_is_not_taken_for_that_of_the_next(tmp_path: Path) -> None:
+    first = Run(str(tmp_path / "run"))
+    with first:
+        first.open("label", {"model": "one"}, {})
+        made = ("model/config.json", "model/sub/weights", "corpus/index.arrow", "rejected/train.parquet", "review.csv")
+        for name in (*made, "initial/config.json", "augmented/round=001/x.parquet", "tracking.json"):
+            first.storage.write(name, b"of the first")
+    foreign = ("input/data.parquet", "notes.txt", "my/model/config.json")
+    for name in foreign:
+        Storage(str(tmp_path / "run")).write(name, b"not ours")
+    second = Run(str(tmp_path / "run"))
+    with second:
+        assert not second.open("label", {"model": "two"}, {})
+        assert second.manifest.request == {"model": "two"}
+    files = {p.relative_to(tmp_path / "run").as_posix() for p in (tmp_path / "run").rglob("*") if p.is_file()}
+    assert {name for name in files if not name.startswith("owner/")} == {"manifest.json", *foreign}
+
+
+def test_a_kill_while_the_rest_of_another_request_is_removed_leaves_it_to_none(tmp_path: Path) -> None:
+    with Run(str(tmp_path / "run")) as first:
+        first.open("label", {"model": "one"}, {})
+        first.storage.write("corpus/index.arrow", b"of the first")
+        first.storage.write("model/config.json", b"of the first")
+    with Run(str(tmp_path / "run")) as second, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Storage, "remove", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            second.open("label", {"model": "two"}, {})
+    for request in ({"model": "one"}, {"model": "two"}):
+        with Run(str(tmp_path / "run")) as again:
+            assert not again.open("label", request, {})
+            assert not again.storage.files_below("model", "corpus")
+
+
+def _killed(storage: Storage, name: str) -> None:
+    if not name.startswith("owner/"):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("file", [None, "/tmp/epida-1/weights"])
+def test_a_full_disk_ends_a_run_with_a_line_that_says_how_to_resume(tmp_path: Path, file: str | None) -> None:
+    run = Run(str(tmp_path / "run"))
+    run.open("augment", {"m": 3}, {})
+    said = (
+        f"{file or run.storage.location}: No space left on device. What is done is kept in {run.storage.location}; run"
+    )
+    with pytest.raises(RunError, match=f"^{re.escape(said)}"), run, interruptible(run):
+        raise OSError(errno.ENOSPC, "full", file)
+    assert read_manifest(run.storage).status == "failed" and "No space" in (run.manifest.failure or "")
+
+
+def test_a_directory_that_cannot_be_listed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Storage, "names", denied)
+    with pytest.raises(RequestError, match=f"cannot use {tmp_path}/run for output: Permission denied"):
+        Run(str(tmp_path / "run")).open("augment", {"m": 3}, {})
+
+
+def test_a_file_that_is_gone_because_another_command_owns_the_directory_is_said(tmp_path: Path) -> None:
+    run, other = Run(str(tmp_path / "run")), Run(str(tmp_path / "run"))
+    run.open("augment", {"m": 3}, {})
+    other.open("augment", {"m": 3}, {}, take_over=True)
+    with other, pytest.raises(TakenOver), run, interruptible(run):
+        raise FileNotFoundError(errno.ENOENT, "gone")

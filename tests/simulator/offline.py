@@ -21,7 +21,7 @@ from epida_ray.method.round import one_round
 from epida_ray.method.stages import RoundOptions
 from epida_ray.runs import layout
 from epida_ray.runs.counts import ShardCounts
-from epida_ray.runs.run import Run, digest
+from epida_ray.runs.run import Run, digest, interruptible
 from tests.simulator.patches import DIRECTORY
 from tests.simulator.world import Process, World
 
@@ -31,7 +31,8 @@ PLAN = Plan(
     shard_rows=2,
 )  # fmt: skip
 LABELS = ("a", "b")
-REQUESTS: tuple[dict[str, Any], ...] = ({"m": 2, "input": "d"}, {"m": 1, "input": "d"})
+REQUESTS: tuple[dict[str, Any], ...] = ({"m": 2, "input": "d"}, {"m": 1, "input": "d"}, {"m": 2, "input": "changed"})
+"""The same command, one with another option, and one whose input was changed."""
 SILENCE = 30.0
 """Seconds after which an actor that does not answer counts as lost, and its shard is given to another."""
 
@@ -152,7 +153,7 @@ def command(world: World, request: dict[str, Any], take_over: bool = False, loss
     run = Run(DIRECTORY)
     if run.open("augment", request, {}, take_over=take_over):
         return "finished"
-    with run:
+    with run, interruptible(run):
         for _ in range(world.choose.randint(0, 3)):
             world.sleep(world.choose.choice([0.1, 5.0]))
         run.save(model_digest="model", labels=list(LABELS))

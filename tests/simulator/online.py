@@ -25,7 +25,7 @@ from epida_ray.method.schema import SELECTED
 from epida_ray.method.trainer import LearnOptions
 from epida_ray.method.transport import version_for
 from epida_ray.runs import checkpoint, layout, manifest
-from epida_ray.runs.run import Run, digest
+from epida_ray.runs.run import Run, digest, interruptible
 from tests.simulator.patches import DIRECTORY
 from tests.simulator.world import Process, World
 
@@ -178,7 +178,7 @@ def command(world: World, attempts: list[int], take_over: bool = False) -> str:
     run = Run(DIRECTORY)
     if run.open("train", REQUEST, {}, take_over=take_over):
         return "finished"
-    with run:
+    with run, interruptible(run):
         if run.manifest.prepared is None:
             write_prepared(run.storage, "train", ROWS)
             write_prepared(run.storage, "dev", ROWS[:2])

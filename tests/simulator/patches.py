@@ -11,7 +11,7 @@ from typing import Any
 from unittest import mock
 
 from epida_ray.core import steps
-from epida_ray.data import retry, storage
+from epida_ray.data import atomic, retry, storage
 from epida_ray.data.storage import Storage
 from epida_ray.method import round_worker
 from epida_ray.runs import lease, run
@@ -84,6 +84,7 @@ def simulated(world: World) -> Iterator[None]:
             (lease, "process_start", lambda pid: _started(world, pid)),
             (lease.Lease, "keep", lambda self: _keep(world, self)),
             (storage, "open_filesystem", lambda location: (world.filesystem, location.removeprefix("sim://"))),
+            (atomic, "uuid", types.SimpleNamespace(uuid4=unique)),
             (storage, "uuid", types.SimpleNamespace(uuid4=unique)),
             (run, "ThreadPoolExecutor", _Pool),
             (run, "versions", dict),

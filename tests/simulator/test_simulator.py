@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tests.simulator.patches import BUGS
-from tests.simulator.schedules import Machine, Violation, seeded, undisturbed
+from tests.simulator.schedules import KNOWN, Machine, Violation, seeded, undisturbed
 
 
 @pytest.mark.parametrize("first", range(0, 200, 50))
@@ -39,7 +39,7 @@ class Disturbances(RuleBasedStateMachine):
 
     @initialize(kind=st.sampled_from(["augment", "train"]), store=st.booleans(), seed=st.integers(0, 2**32))
     def begin(self, kind: str, store: bool, seed: int) -> None:
-        for known in (("augment", 0), ("augment", 1), ("train", 0)):
+        for known in KNOWN:
             undisturbed(*known)
         self.machine = Machine(random.Random(seed), kind, store)
         self.machine.__enter__()
@@ -50,7 +50,7 @@ class Disturbances(RuleBasedStateMachine):
     def go_on(self, operations: int) -> None:
         self.machine.schedule.go_on(operations)
 
-    @rule(request=st.integers(0, 1), take_over=st.booleans())
+    @rule(request=st.integers(0, 2), take_over=st.booleans())
     @precondition(lambda self: self.machine and len(self.machine.schedule.commands) < 8)
     def start(self, request: int, take_over: bool) -> None:
         self.machine.schedule.start(request, take_over)

@@ -23,6 +23,23 @@ SWITCH = 0.3
 _mine = threading.local()
 
 
+def busy() -> OSError:
+    """Return what may pass: a disk's error, or that of an object store, which has no number."""
+    return OSError(errno.EIO, "Input/output error")
+
+
+def slow_down() -> OSError:
+    return OSError("AWS Error SLOW_DOWN during PutObject operation: please reduce your request rate")
+
+
+def denied() -> OSError:
+    """Return what no other attempt changes."""
+    return OSError(errno.EROFS, "Read-only file system")
+
+
+FAILURES = (busy, busy, slow_down, slow_down, denied)
+
+
 class Killed(BaseException):
     """The end of a process, at any of its operations."""
 
@@ -39,6 +56,7 @@ class Process:
         self.paused = self.killed = self.ended = False
         self.failures = 0
         """So many of its next operations fail."""
+        self.failure: Callable[[], OSError] = busy
         self.error: BaseException | None = None
         self.beat: Callable[[], None] | None = None
         self.next_beat = 0.0
@@ -134,7 +152,7 @@ class World:
         self._resumed(process)
         if process.failures:
             process.failures -= 1
-            raise OSError(errno.EIO, "Input/output error")
+            raise process.failure()
 
     def sleep(self, seconds: float) -> None:
         process = self.current

@@ -24,9 +24,8 @@ from epida_ray.method.requests import AugmentRequest
 from epida_ray.method.results import AugmentResult
 from epida_ray.method.schema import kept_schema
 from epida_ray.runs.manifest import Done
-from epida_ray.runs.run import Run
+from epida_ray.runs.run import Run, interruptible
 from epida_ray.stream.augment import augment as run_augment
-from epida_ray.stream.interruption import interruptible
 from tests.stream.resources import wait_for_all_cpus
 
 pytestmark = pytest.mark.usefixtures("local_ray")
