@@ -7,11 +7,13 @@ import io
 import json
 import os
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from epida_ray.classify import create
@@ -20,12 +22,15 @@ from epida_ray.data.plan import Columns, plan_inputs
 from epida_ray.data.reader import ShardReader
 from epida_ray.data.storage import Storage
 from epida_ray.data.writer import open_writer
-from epida_ray.method import check, stages
+from epida_ray.method import check, prepare, stages
 from epida_ray.method.evaluate import evaluate_model
-from epida_ray.method.output import Origin, kept_rows, rejected_of
+from epida_ray.method.output import Origin, rejected_of, write
 from epida_ray.method.predict import predict
+from epida_ray.method.requests import AugmentRequest
 from epida_ray.method.round import one_round
 from epida_ray.method.stages import RoundOptions
+from epida_ray.runs import layout
+from epida_ray.stream.augment import augment
 
 LABELS = ("a", "b")
 NASTY = [
@@ -95,6 +100,8 @@ def write_rows(path: Path, rows: int, seed: int) -> None:
 def augmented(path: Path, classifier: Any) -> tuple[int, set[str], set[str]]:
     """What `epida augment` does with a file, in this process: (planned rows, ids that are kept, ids rejected)."""
     plan = plan_inputs(str(path), Columns())
+    prepare.check_files(plan, max_rejected=1)
+    storage = Storage(str(path.with_name("shards")))
     options = RoundOptions(LABELS, generator="aeda", m=1, k=2)
     origin = Origin(LABELS, "string", "aeda", 0, 0, "")
     generator, selector, reader = options.make_generator(), options.make_selector(), ShardReader(plan)
@@ -102,11 +109,35 @@ def augmented(path: Path, classifier: Any) -> tuple[int, set[str], set[str]]:
     rejected: set[str] = set()
     for shard in plan.shards():
         block = one_round(stages.read(reader.read(shard), LABELS), generator, classifier, selector, options, 0)
-        kept |= set(kept_rows(block, origin)["sample_id"].to_pylist())
+        name = plan.file_name(shard, "0" * 32)
+
+        def file(folder: str, name: str = name) -> str:
+            return layout.shard_file(folder, name)
+
+        counts = write(block, origin, options.m, storage, file)
+        found = set(pq.read_table(storage.path(file(layout.AUGMENTED)))["sample_id"].to_pylist())
         bad = rejected_of(block)
         assert all(row.reason for row in bad)
+        assert (counts.rows, counts.rejected) == (len(block), len(bad))
+        kept |= found
         rejected |= {row.sample_id for row in bad}
     return plan.rows, kept, rejected
+
+
+def augmented_on_ray(path: Path, model: str) -> tuple[int, list[str], list[str]]:
+    """The same by `epida augment` itself, from the files that it writes."""
+    output = path.with_name(f"run-{path.name}")
+    shutil.rmtree(output, ignore_errors=True)
+    request = AugmentRequest(
+        input=str(path), output=str(output), generator="aeda", classifier=model, m=1, k=2, max_rejected=1,
+        stall_timeout=120,
+    )  # fmt: skip
+    result = augment(request)
+
+    def ids(folder: str) -> list[str]:
+        return [i for f in (output / folder).rglob("*.parquet") for i in pq.read_table(f)["sample_id"].to_pylist()]
+
+    return result.manifest.plan["rows"], ids("augmented"), ids("rejected")
 
 
 def checked(path: Path) -> check.Checked:
@@ -141,6 +172,27 @@ def test_every_row_is_kept_or_rejected(tmp_path: Path, model: str, suffix: str) 
 def test_many_rows(tmp_path: Path, model: str, suffix: str) -> None:
     write_rows(tmp_path / f"in.{suffix}", FULL_ROWS, 2)
     check_rows(tmp_path / f"in.{suffix}", model)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("local_ray")
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_many_rows_and_some_damaged_files_through_augment_on_ray(tmp_path: Path, model: str, suffix: str) -> None:
+    write_rows(tmp_path / f"in.{suffix}", FULL_ROWS, 2)
+    rows, kept, rejected = augmented_on_ray(tmp_path / f"in.{suffix}", model)
+    assert len(set(kept)) == len(kept) and len(kept) + len(rejected) == rows
+    write_rows(tmp_path / f"good.{suffix}", 40, 3)
+    good = (tmp_path / f"good.{suffix}").read_bytes()
+    for seed in range(15):
+        path = tmp_path / f"bad.{suffix}"
+        path.write_bytes(damaged(good, random.Random(seed)))
+        try:
+            rows, kept, rejected = augmented_on_ray(path, model)
+        except EpidaError as error:
+            assert str(error) and "\n" not in str(error)
+        else:
+            assert len(kept) + len(rejected) >= rows  # files that cannot be read are rejected, too
 
 
 def damaged(data: bytes, choose: random.Random) -> bytes:
