@@ -86,7 +86,7 @@ def load_directory(
     if "train" not in found or "test" not in found:
         known = sorted(p.name for p in Path(data_dir).iterdir() if p.is_dir()) if Path(data_dir).is_dir() else []
         there = f"; there are {', '.join(known)}: use --setting {known[0]}:100%" if known else ""
-        raise RequestError(f"{folder} has no train and test, each {KNOWN}{there}")
+        raise RequestError(f"{folder} has no train and test file; each may be {KNOWN}{there}")
     return load_files(name, found, text_column, label_column)
 
 

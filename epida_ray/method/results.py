@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from itertools import chain, islice
@@ -13,12 +13,11 @@ import pyarrow as pa
 
 from epida_ray.classify import load as load_classifier
 from epida_ray.classify.model import Model, saved_card
-from epida_ray.data.arrow import open_own
 from epida_ray.data.storage import Storage, below
 from epida_ray.generate.word_marks import NEW, REMOVED, mark_words
 from epida_ray.method.stages import STAGES
 from epida_ray.runs import layout
-from epida_ray.runs.export import kept_files, read
+from epida_ray.runs.export import kept_tables, read
 from epida_ray.runs.manifest import Manifest
 
 EXAMPLES = 6
@@ -48,12 +47,6 @@ class AugmentResult:
         """Read the kept rows into memory."""
         return read(self.output)
 
-    def _tables(self) -> Iterator[pa.Table]:
-        storage, files = kept_files(self.output)
-        for name in files:
-            with storage.filesystem.open_input_file(name) as file:
-                yield open_own(file, name).read()
-
     def __repr__(self) -> str:
         done = self.manifest.done
         return (
@@ -64,7 +57,7 @@ class AugmentResult:
     def _repr_html_(self) -> str:
         done = self.manifest.done
         counts = {"texts": done.rows, "candidates": done.candidates, "kept": done.kept, "rejected": done.rejected}
-        read = chain.from_iterable(table.slice(0, POINTS * 2).to_pylist() for table in self._tables())
+        read = chain.from_iterable(table.slice(0, POINTS * 2).to_pylist() for table in kept_tables(self.output))
         rows = [row for row in islice(read, POINTS * 2) if row["rank"]][:POINTS]
         shown = (rows[i * len(rows) // EXAMPLES] for i in range(min(EXAMPLES, len(rows))))
         examples = [[_marked(r["source_text"], r["text"]), str(r["label"]), f"{r['s_tot']:.2f}"] for r in shown]

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 
 from epida_ray.core.errors import RequestError, RunError
-from epida_ray.data.arrow import open_parquet
+from epida_ray.data.arrow import open_own
 from epida_ray.data.formats import DELIMITERS
 from epida_ray.data.retry import one_line, with_retries
 from epida_ray.data.storage import Storage
@@ -48,8 +48,14 @@ def export(
 
 def read(directory: str) -> pa.Table:
     """Return the rows that the finished run in a directory kept or labelled."""
+    return pa.concat_tables(kept_tables(directory))
+
+
+def kept_tables(directory: str) -> Iterator[pa.Table]:
+    """Yield the same rows in parts."""
     run, paths = kept_files(directory)
-    return pa.concat_tables(table for path in paths for table in _tables(run, path))
+    for path in paths:
+        yield from _tables(run, path)
 
 
 def kept_files(directory: str) -> tuple[Storage, list[str]]:
@@ -85,7 +91,7 @@ def _tables(run: Storage, path: str) -> Iterator[pa.Table]:
     try:
         file = with_retries(lambda: run.filesystem.open_input_file(path), f"cannot read {path}")
         with file:
-            opened = open_parquet(file, (), None)
+            opened = open_own(file, path)
             schema = opened.schema_arrow.remove_metadata()
             if opened.metadata.num_rows == 0:
                 yield schema.empty_table()

@@ -151,7 +151,7 @@ def test_the_place_of_the_results_is_a_url_where_the_output_is_one(tmp_path, loc
 def test_a_wrong_request_is_refused_before_the_first_trial(tmp_path, local_ray):
     with pytest.raises(RequestError, match="there is no experiment"):
         reproduce("nothing", str(tmp_path), str(tmp_path))
-    with pytest.raises(RequestError, match="has no train and test file"):
+    with pytest.raises(RequestError, match="has no train and test file; each may be a .parquet"):
         reproduce("k", str(tmp_path), str(tmp_path))
     options = Options(quick=True, settings=(("toy", "100%"),), classifier="nothing")
     data, out = write_corpus(tmp_path / "data"), str(tmp_path / "out")

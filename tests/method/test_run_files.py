@@ -15,9 +15,9 @@ from epida_ray.core.errors import RunError
 from epida_ray.data.storage import Storage
 from epida_ray.experiments.report_rows import read_rows
 from epida_ray.method.prepare import read_prepared
-from epida_ray.method.results import AugmentResult
 from epida_ray.method.review import write_review
 from epida_ray.method.round_worker import Worker
+from epida_ray.runs.export import _tables
 
 
 class Pickled(pa.ExtensionType):
@@ -48,7 +48,7 @@ READERS: dict[str, tuple[str, Callable[[Storage], object]]] = {
     "round": ("augmented/round=001/a.parquet", lambda s: Worker._read(worker(s), "augmented/round=001")),
     "review": ("labelled/a.parquet", lambda s: write_review(s, None, 1, 0)),
     "report": ("augmented/a.parquet", lambda s: read_rows(s, "augmented", 10)),
-    "table": ("augmented/a.parquet", lambda s: AugmentResult(s.location, None).table()),  # type: ignore[arg-type]
+    "table": ("augmented/a.parquet", lambda s: list(_tables(s, s.path("augmented/a.parquet")))),
 }
 
 

@@ -117,7 +117,7 @@ def test_wrong_requests(run: Path, tmp_path: Path) -> None:
 
 def test_nothing_is_left_of_a_file_that_could_not_be_finished(run: Path, tmp_path: Path) -> None:
     (run / "augmented" / "round=002" / "shard.parquet").write_bytes(b"not parquet")
-    with pytest.raises(RunError, match="shard.parquet cannot be read"):
+    with pytest.raises(RunError, match="shard.parquet is not a file that a run wrote"):
         export(str(run), str(tmp_path / "out.csv"))
     assert not list(tmp_path.glob("out*"))
 
