@@ -12,7 +12,7 @@ from epida_ray.core.errors import RequestError
 from epida_ray.core.options import by_field, flag, option_of
 from epida_ray.experiments.compare_recipes import Recipe
 from epida_ray.generate.policy import OPERATIONS
-from epida_ray.method.prepare import REWRITING
+from epida_ray.method.defaults import REWRITING
 from epida_ray.method.requests import METHOD, NO_GENERATOR, TRAINING, TrainRequest
 from epida_ray.stream.search import Range
 

