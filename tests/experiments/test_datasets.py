@@ -89,7 +89,7 @@ def test_files_may_have_any_format_that_is_read_elsewhere(tmp_path):
     for split in (data.train, data.dev, data.test):
         assert split.texts == ["good", "bad", "fine"] and split.y.tolist() == [1, 0, 1]
     (folder / "test.json").rename(folder / "test.doc")
-    with pytest.raises(RequestError, match=r"no train and test, each a .parquet"):
+    with pytest.raises(RequestError, match=r"no train and test file; each may be a .parquet"):
         load_directory("mine", tmp_path)
 
 
