@@ -83,11 +83,16 @@ class Worker:
         self.ended = time.perf_counter()
         if self.rank == 0:
             self._publish(*sorted(self.versions))  # the worker before may have ended after saving them
-        with listening(self.task.transport.step):
+        with listening(self._step):
             for round_ in self.trainer.rounds_left():
                 self._round(round_)
         if self.rank == 0:
             self._save()
+
+    def _step(self) -> None:
+        """Report a step of training, and stop in the middle of a round that nobody waits for any more."""
+        self._check_owner()
+        self.task.transport.step()
 
     def _round(self, round_: int) -> None:
         began = self.ended

@@ -17,7 +17,7 @@ import ray
 
 from epida_ray.core.errors import RequestError, RunError
 from epida_ray.core.progress import Reporter
-from epida_ray.stream.compat import end_map_actors, loopback_only, map_actors, ray_data_threads, stop_ray_data
+from epida_ray.stream.compat import end_map_actors, loopback_only, stop_ray_data
 
 SHARE = 0.45
 """CPUs of a generator and of a scorer where there is no GPU. Both pools cover all cores, so the slower stage gets them;
@@ -34,12 +34,8 @@ def _target(address: str | None) -> str:
 def connected(address: str | None, reporter: Reporter | None = None) -> Iterator[None]:
     """Use the Ray that is there, join one, or start a local one that listens on loopback and ends with this block."""
     if ray.is_initialized():
-        threads, actors = ray_data_threads(), set(map_actors())  # the caller's own executions go on
-        try:
+        with _last_one_ends_the_pools():
             yield
-        finally:
-            stop_ray_data(threads, force=True)
-            end_map_actors(actors)
         return
     target = _target(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -66,6 +62,26 @@ def connected(address: str | None, reporter: Reporter | None = None) -> Iterator
     finally:
         stop_ray_data()
         ray.shutdown()
+
+
+_runs = 0
+_counting = threading.Lock()
+
+
+@contextmanager
+def _last_one_ends_the_pools() -> Iterator[None]:
+    """End what is left of this package's pools, unless a run in another thread of this process still needs its own."""
+    global _runs
+    with _counting:
+        _runs += 1
+    try:
+        yield
+    finally:
+        with _counting:  # a run that wants to begin waits until this is over
+            _runs -= 1
+            if not _runs:
+                stop_ray_data(force=True)
+                end_map_actors()
 
 
 def silence_ray_data(level: int) -> None:

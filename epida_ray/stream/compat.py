@@ -11,7 +11,7 @@ import shlex
 import socket
 import threading
 import time
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
@@ -25,6 +25,10 @@ from ray.actor import ActorHandle
 
 ITEMS = "epida-items"
 """The name of a thread that waits for what Ray Data makes."""
+DATASET = "epida"
+"""The name of this package's data sets in Ray Data's metrics, and of their threads."""
+_actors: set[str] = set()
+"""The names of the classes whose pools this process has started."""
 STOP_LIMIT = 10.0
 """Seconds that the end of a run waits for Ray Data to stop."""
 
@@ -49,9 +53,14 @@ def block_references(data: ray.data.Dataset) -> Iterator[Any]:
             yield entry.ref
 
 
-def map_blocks(data: ray.data.Dataset, gpus: float) -> Any:
-    """Return `map_batches` that leaves blocks whole: with GPUs the public one insists on a batch size."""
-    return data.map_batches_internal if gpus else data.map_batches
+def map_blocks(data: ray.data.Dataset, actor: type, gpus: float, **options: Any) -> ray.data.Dataset:
+    """Call `map_batches` so that it leaves blocks whole: with GPUs the public one insists on a batch size."""
+    _actors.add(actor.__name__)
+    mapped: ray.data.Dataset = (data.map_batches_internal if gpus else data.map_batches)(
+        actor, batch_format="pyarrow", batch_size=None, num_gpus=gpus or None, **options
+    )
+    mapped.set_name(DATASET)  # the name of its thread begins with it
+    return mapped
 
 
 def keep_idle_actors(context: ray.data.DataContext) -> None:
@@ -65,17 +74,12 @@ def was_restarted() -> bool:
     return context.get_actor_id() is not None and context.was_current_actor_reconstructed
 
 
-def ray_data_threads() -> set[Any]:
-    """Return the threads of all executions of Ray Data in this process."""
-    return {thread for thread in threading.enumerate() if thread.name.startswith("StreamingExecutor")}
-
-
-def stop_ray_data(besides: Set[Any] = frozenset(), force: bool = False) -> None:
-    """Stop Ray Data's executions, `besides` some of others; with `force`, end their actors in the middle of a task.
+def stop_ray_data(force: bool = False) -> None:
+    """Stop this package's executions of Ray Data; with `force`, end their actors in the middle of a task.
 
     Threads that outlive their Ray would end this process before it can report, and actors would keep their CPUs.
     """
-    running = ray_data_threads() - besides
+    running: list[Any] = [t for t in threading.enumerate() if t.name.startswith(f"StreamingExecutor-{DATASET}_")]
     stopping = [threading.Thread(target=t.shutdown, kwargs={"force": force}, daemon=True) for t in running]
     for thread in stopping:
         thread.start()
@@ -84,22 +88,17 @@ def stop_ray_data(besides: Set[Any] = frozenset(), force: bool = False) -> None:
         thread.join(max(0.0, deadline - time.monotonic()))
 
 
-def map_actors() -> dict[str, Any]:
-    """Return the actors of Ray Data's pools that this process holds a handle of, by their ids."""
-    # not isinstance: it asks weak proxies of objects that are gone, which raise
-    handles = [one for one in gc.get_objects() if issubclass(type(one), ActorHandle)]
-    return {one._actor_id.hex(): one for one in handles if str(one).startswith("Actor(MapWorker(")}
-
-
-def end_map_actors(besides: Set[str]) -> None:
-    """End the actors of Ray Data's pools for good, `besides` some of others.
+def end_map_actors() -> None:
+    """End the actors of this package's pools that this process still holds a handle of.
 
     Ray Data leaves it to Python to forget the handles of actors that it did not wait for. An error may keep them, and
     so may a cycle of its objects, until Python happens to collect it; meanwhile they hold their CPUs.
     """
-    for number, actor in map_actors().items():
-        if number not in besides:
-            ray.kill(actor)
+    ours = tuple(f"Actor(MapWorker(MapBatches({name}))" for name in _actors)
+    # not isinstance: it asks weak proxies of objects that are gone, which raise
+    for handle in [one for one in gc.get_objects() if issubclass(type(one), ActorHandle)]:
+        if str(handle).startswith(ours):
+            ray.kill(handle)
 
 
 @contextmanager

@@ -43,7 +43,7 @@ from epida_ray.select import needs_perplexity
 from epida_ray.stream.cluster import Pools, check_reachable, connected, fit_pools
 from epida_ray.stream.fit import Fit
 from epida_ray.stream.loop import Loop, report
-from epida_ray.stream.weights import start_store
+from epida_ray.stream.weights import started_store
 
 
 def train(
@@ -158,17 +158,16 @@ def _rounds(request: TrainRequest, run: Run, pool: Plan | None, reporter: Report
             driver=ray.util.get_node_ip_address(),
             status="running",
         )
-        transport, clock = start_store(run.storage, request.max_staleness)
-        task = Task(
-            uuid.uuid4().hex,
-            run.storage,
-            transport,
-            options,
-            request.stall_timeout,
-            request.trusted(),
-            pool=None if pool is None else PoolTask(_prior(request, run), request.pool_weight),
-        )
-        with _resumable(run):
+        with _resumable(run), started_store(run.storage, request.max_staleness) as (transport, clock):
+            task = Task(
+                uuid.uuid4().hex,
+                run.storage,
+                transport,
+                options,
+                request.stall_timeout,
+                request.trusted(),
+                pool=None if pool is None else PoolTask(_prior(request, run), request.pool_weight),
+            )
             versions = found.facts["versions"] if found else []
             loop = Loop(request, run, pool, pools, transport, clock, done, versions, reporter)
             left = loop.rounds_to_judge()  # first, because the train workers read rounds that are judged

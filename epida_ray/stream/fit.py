@@ -16,7 +16,7 @@ from epida_ray.core.errors import RunError
 from epida_ray.method.round_worker import Task
 from epida_ray.runs import layout
 from epida_ray.stream.cluster import Pools
-from epida_ray.stream.pipeline import cause
+from epida_ray.stream.pipeline import failure
 from epida_ray.stream.worker import train_rounds
 
 MAX_FAILURES = 8
@@ -67,7 +67,7 @@ class Fit:
                 self._storage.remove(layout.FAILURE)
                 raise RunError(told["reason"])
         if self._error is not None:
-            raise RunError(f"training failed: {cause(self._error)}")
+            raise failure("training", self._error)
 
     def wait_briefly(self) -> None:
         self._thread.join(0.2)

@@ -21,7 +21,7 @@ import ray
 import ray.data
 
 from epida_ray.classify import Classifier, load
-from epida_ray.core.errors import RunError, TakenOver
+from epida_ray.core.errors import EpidaError, RunError, TakenOver
 from epida_ray.core.steps import Patience, listening
 from epida_ray.data.plan import Plan, Shard
 from epida_ray.data.reader import ShardReader
@@ -295,11 +295,11 @@ def run_shards(
 
     def stage(data: ray.data.Dataset, actor: type, size: int, cpus: float, gpus: float = 0.0) -> ray.data.Dataset:
         size = max(1, min(size, len(items)))
-        return map_blocks(data, gpus)(
+        return map_blocks(
+            data,
             actor,
+            gpus,
             fn_constructor_args=(job,),
-            batch_format="pyarrow",
-            batch_size=None,
             compute=ray.data.ActorPoolStrategy(
                 min_size=1,
                 max_size=size,
@@ -308,7 +308,6 @@ def run_shards(
                 max_tasks_in_flight_per_actor=min(IN_FLIGHT, max(1, len(items) // size)),
             ),
             num_cpus=cpus,
-            num_gpus=gpus or None,
         )
 
     with ray.data.DataContext.current(context):
@@ -348,7 +347,7 @@ def bounded(items: Iterator[Any], limit: float, steps: StepCount | None = None, 
             if item is end:
                 return
             if isinstance(item, BaseException):
-                raise RunError(f"a stage failed: {cause(item)}") from item
+                raise failure("a stage", item) from item
             yield item
 
     return arrivals()
@@ -370,10 +369,23 @@ _ADVICE = re.compile(r"(?:\\n|\s)*Failed to (?:(?!Failed to ).)*? after \d+/\d+ 
 """What Ray Data appends to every error: how often it tried, and how to make it try again."""
 
 
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and what caused it, the innermost last."""
+    inner: BaseException | None = error
+    while inner is not None:
+        yield inner
+        inner = getattr(inner, "cause", None) or inner.__cause__
+
+
+def failure(what: str, error: BaseException) -> EpidaError:
+    """Return what to raise for an error of Ray's: our own error as the actor raised it, else a RunError."""
+    own = (inner for inner in _causes(error) if isinstance(inner, EpidaError))
+    return next(own, None) or RunError(f"{what} failed: {cause(error)}")
+
+
 def cause(error: BaseException) -> str:
     """Return the innermost reason of a Ray error on one line; of a long one both ends, where tracebacks say most."""
-    while (inner := getattr(error, "cause", None) or error.__cause__) is not None:
-        error = inner
+    *_, error = _causes(error)
     text = " ".join(_ADVICE.sub("", str(error)).split())
     if len(text) > 400:
         text = f"{text[:200]} … {text[-200:]}"

@@ -17,7 +17,7 @@ from epida_ray.method.transport import RoundClock, WeightTransport, version_for
 from epida_ray.runs.counts import ShardCounts
 from epida_ray.stream.cluster import Pools
 from epida_ray.stream.compat import block_references, map_blocks
-from epida_ray.stream.pipeline import LOOK_EVERY, Generate, Job, Score, Work, bounded, cause, data_context, finish
+from epida_ray.stream.pipeline import LOOK_EVERY, Generate, Job, Score, Work, bounded, data_context, failure, finish
 
 AHEAD = 2
 """Rounds that generation may run ahead of training; more would take the cores that training needs."""
@@ -123,7 +123,7 @@ class Scorers:
             answer: Judged = ray.get(ready[0], timeout=60)
             return answer
         except ray.exceptions.RayError as error:
-            raise RunError(f"a scorer failed: {cause(error)}") from error
+            raise failure("a scorer", error) from error
 
 
 class Candidates:
@@ -139,14 +139,13 @@ class Candidates:
         with ray.data.DataContext.current(context):
             items = [w._asdict() for w in self.work]
             source = ray.data.from_items(items, override_num_blocks=len(items))
-            data = map_blocks(source, pools.generator_gpus)(
+            data = map_blocks(
+                source,
                 GenerateAhead,
+                pools.generator_gpus,
                 fn_constructor_args=(job, transport, clock, limit),
-                batch_format="pyarrow",
-                batch_size=None,
                 compute=ray.data.ActorPoolStrategy(min_size=1, max_size=size, initial_size=size),
                 num_cpus=pools.generator_cpus,
-                num_gpus=pools.generator_gpus or None,
             )
             self._blocks = zip(
                 self.work, bounded(block_references(data), limit, transport, "shard of candidates"), strict=True

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -136,9 +137,14 @@ def _ask(method: Any, argument: int) -> Any:
         return None
 
 
-def start_store(storage: Storage, staleness: int) -> tuple[StoreTransport, StoreClock]:
-    """Start the store as an actor that takes no CPU and is restarted for ever."""
+@contextmanager
+def started_store(storage: Storage, staleness: int) -> Iterator[tuple[StoreTransport, StoreClock]]:
+    """Start the store as an actor that takes no CPU and that Ray restarts when it dies; end it afterwards."""
     remote: Any = ray.remote
     make_actor = remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=1000)
     store = make_actor(_Store).remote(storage)
-    return StoreTransport(store, staleness), StoreClock(store)
+    try:
+        yield StoreTransport(store, staleness), StoreClock(store)
+    finally:
+        with suppress(Exception):  # Ray may be gone already
+            ray.kill(store)

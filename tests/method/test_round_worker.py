@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,32 @@ def test_a_worker_of_a_command_that_another_one_follows_says_so(storage: Storage
     worker(storage, Transport(), driver="two").run()
     with pytest.raises(TakenOver, match=f"process {os.getpid()} on .* has taken over"):
         first.run()
+
+
+class TakesOver(Transport):
+    """Takes the directory over when the first step is reported, and counts the steps."""
+
+    def __init__(self, location: str) -> None:
+        super().__init__()
+        self.location, self.count = location, 0
+
+    def step(self) -> None:
+        self.count += 1
+        claim(self.location, take_over=True)
+        time.sleep(5.1)  # the next step is reported, too
+
+
+def test_a_worker_whose_driver_has_lost_the_directory_stops_in_the_middle_of_a_round(
+    storage: Storage, tmp_path: Path
+) -> None:
+    create("cnn", ("b", "s")).save(tmp_path / "cnn")
+    storage.upload(tmp_path / "cnn", "initial")
+    storage.guard = claim(storage.location).check
+    transport = TakesOver(storage.location)
+    options = LearnOptions(Schedule(9, (1,)), loss="original")
+    with pytest.raises(TakenOver):
+        Worker(Task("one", storage, transport, options, limit=60.0)).run()
+    assert transport.count == 1
 
 
 def test_no_two_workers_have_the_same_number(storage: Storage) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 
@@ -346,6 +347,52 @@ def test_the_callers_settings_of_ray_data_lose_no_shard(tmp_path: Path, model: s
     assert json.loads((tmp_path / "run" / "manifest.json").read_text())["status"] == "failed"
     wait_for_all_cpus()  # although the error, which notebooks keep too, is still here
     assert caught.value.__cause__ is not None
+
+
+class Refuses:
+    """A generator that finds out with its first sample that it lacks something."""
+
+    def generate(self, samples, n, seeds):  # type: ignore[no-untyped-def]
+        raise RequestError("the tagger is not installed; pip install tagger")
+
+
+def test_a_wrong_request_that_an_actor_notices_is_a_wrong_request(tmp_path: Path, model: str) -> None:
+    request = AugmentRequest(
+        input=str(corpus(tmp_path / "in.parquet", 64)), output=str(tmp_path / "run"), classifier=model,
+        generator="tests.stream.test_augment:Refuses",
+    )  # fmt: skip
+    with pytest.raises(RequestError, match="^the tagger is not installed; pip install tagger$"):
+        augment(request)
+    wait_for_all_cpus()
+    assert augment(request.model_copy(update={"generator": "eda"})).kept
+
+
+class Mine:
+    def __call__(self, block):  # type: ignore[no-untyped-def]
+        time.sleep(0.2)
+        return block
+
+
+def test_other_executions_of_the_same_process_go_on(tmp_path: Path, model: str) -> None:
+    """The end of a run stops its own pools, neither those of the caller nor those of a run in another thread."""
+    pool = ray.data.ActorPoolStrategy(size=1)
+    mine = ray.data.range(100, override_num_blocks=50).map_batches(Mine, compute=pool, num_cpus=0.1)
+    rows = mine.iter_rows(prefetch_batches=0)
+    next(rows)
+    slow = AugmentRequest(
+        input=str(corpus(tmp_path / "slow.parquet", 6)), output=str(tmp_path / "slow"), classifier=model,
+        generator="tests.stream.test_augment:Slow",
+    )  # fmt: skip
+    quick = AugmentRequest(
+        input=str(corpus(tmp_path / "in.parquet", 64)), output=str(tmp_path / "quick"), classifier=model
+    )
+    with ThreadPoolExecutor(1) as other:
+        first = other.submit(augment, slow)
+        assert augment(quick).kept
+        assert not first.done(), "this test needs a slower run"
+        assert first.result(timeout=120).kept
+    assert len(list(rows)) == 99
+    wait_for_all_cpus()
 
 
 class Trips:
