@@ -38,11 +38,13 @@ class TorchLearner:
             classifier, options, total_steps=steps, device=device, wrap=wrap, rank=rank, world=world
         )
 
-    def train(self, examples: Examples, epochs: int) -> EpochLoss:
-        """Train for `epochs` epochs; return the losses of the last one."""
+    def train(self, examples: Examples, epochs: int, after_epoch: Callable[[], None] | None = None) -> EpochLoss:
+        """Train for `epochs` epochs, with a call between any two; return the losses of the last one."""
         groups = make_groups(self.classifier, examples)
         result = EpochLoss(0.0, 0.0, 0.0)
-        for _ in range(epochs):
+        for epoch in range(epochs):
+            if epoch and after_epoch is not None:
+                after_epoch()
             result = self._trainer.train_epoch(groups)
         self.classifier.load_state(self._trainer.weights())
         return result
@@ -62,7 +64,7 @@ class FittedLearner:
         self.classifier, self.seed = classifier, seed
         self._more: dict[str, Any] = {} if mixup is None else {"mixup": mixup}
 
-    def train(self, examples: Examples, epochs: int) -> EpochLoss:
+    def train(self, examples: Examples, epochs: int, after_epoch: Callable[[], None] | None = None) -> EpochLoss:
         order = np.argsort(examples.terms, kind="stable")  # originals first: sums depend on the order of rows
         order = order[examples.weights[order] > 0]
         texts = [examples.texts[i] for i in order.tolist()]

@@ -26,6 +26,8 @@ from epida_ray.method.transport import WeightTransport
 from epida_ray.runs import checkpoint, layout
 from epida_ray.runs.lease import Numbers, take_number
 
+SAVE_EVERY = 60.0
+"""Seconds after which a round writes a checkpoint between two of its epochs."""
 OWNER_CHECK = 1.0
 """Seconds between two looks, while a worker waits, at whether its driver still owns the run."""
 
@@ -78,6 +80,8 @@ class Worker:
             )
             self.trainer.load_state(found.part("trainer"), found.part("best"), progress)
             self.versions = {v: found.part(f"version-{v}") for v in found.facts["versions"]}
+        self.saved = time.monotonic()
+        self.trainer.after_epoch = self._save_now_and_then
 
     def run(self) -> None:
         self.ended = time.perf_counter()
@@ -163,6 +167,11 @@ class Worker:
         if self.task.storage.guard is not None:
             self.task.storage.guard()
 
+    def _save_now_and_then(self) -> None:
+        """Write a checkpoint inside a long round, so that a kill does not cost the whole of it."""
+        if self.rank == 0 and time.monotonic() - self.saved > SAVE_EVERY:
+            self._save()
+
     def _save(self) -> None:
         """Write the checkpoint, unless another attempt has taken over."""
         self._check_owner()
@@ -176,7 +185,8 @@ class Worker:
         }  # fmt: skip
         arrays = self.trainer.state()
         arrays |= {f"version-{n}/{k}": v for n, weights in self.versions.items() for k, v in weights.items()}
-        checkpoint.save(storage, self.trainer.progress.round, arrays, facts)
+        checkpoint.save(storage, self.trainer.progress.round, arrays, facts, self.trainer.progress.epochs)
+        self.saved = time.monotonic()
 
     def _publish(self, *versions: int) -> None:
         for version in versions:

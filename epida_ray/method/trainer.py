@@ -90,6 +90,8 @@ class Progress:
     """Rounds without a better dev score."""
     stopped: bool = False
     metrics: list[dict[str, Any]] = field(default_factory=list)
+    epochs: int = 0
+    """Epochs that are done of the next round."""
 
 
 class RoundTrainer:
@@ -104,6 +106,8 @@ class RoundTrainer:
         self.learner = make_learner(classifier, len(train), options.training, options.schedule.epochs, **distributed)
         self.progress = Progress()
         self.best: dict[str, np.ndarray] = {}
+        self.after_epoch: Callable[[], None] = lambda: None
+        """Is called between two epochs of a round, when `state` and `progress` are whole."""
 
     def rounds_left(self) -> Iterator[int]:
         """Yield the rounds to train, from the one after the newest, until the last or until patience is over."""
@@ -114,7 +118,9 @@ class RoundTrainer:
         """Train one round and return its line of metrics."""
         options, progress, rows = self.options, self.progress, self.train_rows
         began = time.perf_counter()
-        loss = self.learner.train(self._examples(rows, round_, kept, pool), options.schedule.of(round_))
+        left = options.schedule.of(round_) - progress.epochs
+        loss = self.learner.train(self._examples(rows, round_, kept, pool), left, self._epoch_done)
+        progress.epochs = 0
         trained = time.perf_counter()
         calibration = self._calibrate()
         score = dev_score(self.classifier, self.dev.texts, self.dev.y)
@@ -143,6 +149,10 @@ class RoundTrainer:
         }
         progress.metrics.append(line)
         return line
+
+    def _epoch_done(self) -> None:
+        self.progress.epochs += 1
+        self.after_epoch()
 
     def _examples(self, rows: LabelledRows, round_: int, kept: Kept | None, pool: PoolTexts | None) -> Examples:
         return make_examples(

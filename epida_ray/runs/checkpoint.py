@@ -1,7 +1,7 @@
-"""Checkpoints of a training run: one safetensors file per round, written whole or not at all.
+"""Checkpoints of a training run: safetensors files, written whole or not at all, after each round and inside long ones.
 
-What is not an array is JSON in the file's header. The last two checkpoints are kept: if the newer one is damaged, only
-a round is lost, not the run.
+What is not an array is JSON in the file's header. The last two checkpoints are kept: if the newer one is damaged, at
+most a round is lost, not the run.
 """
 
 from __future__ import annotations
@@ -32,9 +32,12 @@ class Checkpoint(NamedTuple):
         return {k.removeprefix(f"{prefix}/"): v for k, v in self.arrays.items() if k.startswith(f"{prefix}/")}
 
 
-def save(storage: Storage, round_: int, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None:
+def save(
+    storage: Storage, round_: int, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any], epochs: int = 0
+) -> None:
+    """Write the state after a round, or after some `epochs` of the round that follows it."""
     data = tensors.save(dict(arrays), metadata={"facts": json.dumps(facts, sort_keys=True)})
-    storage.write(checkpoint_file(round_), data)
+    storage.write(checkpoint_file(round_, epochs), data)
     _remove(storage, _names(storage)[:-KEPT])
 
 

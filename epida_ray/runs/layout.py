@@ -96,8 +96,10 @@ def judged_round(name: str) -> int:
     return int(name.removesuffix(".json"))
 
 
-def checkpoint_file(round_: int) -> str:
-    return f"{CHECKPOINTS}/round-{round_:05d}.safetensors"
+def checkpoint_file(round_: int, epochs: int = 0) -> str:
+    """Return the checkpoint after a round, or after some epochs of the next one; names sort by age."""
+    name = f"round-{round_ + 1:05d}-epoch-{epochs:05d}" if epochs else f"round-{round_:05d}"
+    return f"{CHECKPOINTS}/{name}.safetensors"
 
 
 def prepared_file(name: str) -> str:

@@ -144,10 +144,11 @@ def _rounds(request: TrainRequest, run: Run, pool: Plan | None, reporter: Report
     found, damaged = checkpoint.load(run.storage)
     if damaged:
         reporter.warn(f"checkpoint {', '.join(damaged)} is damaged; continuing from the one before")
-    done = found.facts["round"] if found else -1
+    done, epochs = (found.facts["round"], found.facts.get("epochs", 0)) if found else (-1, 0)
     run.totals.nodes.update(run.manifest.nodes)
     if found:
-        reporter.say(f"resuming after round {done}")
+        within = f"in round {done + 1}, after {epochs} of its epochs" if epochs else f"after round {done}"
+        reporter.say(f"resuming {within}")
         report(run, None)
     with connected(request.address, reporter), interruptible(run, reporter):
         workers, pools = _resources(request, run.manifest.workers)

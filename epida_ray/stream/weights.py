@@ -29,7 +29,7 @@ class _Store:
         self.changed = asyncio.Condition()
         found, _ = checkpoint.load(storage)
         if found is not None:
-            self.round = found.facts["round"]
+            self.round = max(0, found.facts["round"])
             for version in found.facts["versions"]:
                 self._keep(version, checkpoint.pack(found.part(f"version-{version}")), found.facts["max_staleness"])
 

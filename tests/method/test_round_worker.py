@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from epida_ray.classify import create
 from epida_ray.core.errors import TakenOver
 from epida_ray.data.storage import Storage
+from epida_ray.method import round_worker
 from epida_ray.method.round_worker import Replaced, Task, Worker
 from epida_ray.method.schedule import Schedule
 from epida_ray.method.trainer import LearnOptions
@@ -119,6 +121,47 @@ def test_a_worker_whose_driver_has_lost_the_directory_stops_in_the_middle_of_a_r
     with pytest.raises(TakenOver):
         Worker(Task("one", storage, transport, options, limit=60.0)).run()
     assert transport.count == 1
+
+
+def cnn(storage: Storage, folder: Path) -> Worker:
+    """A worker that trains two rounds of four epochs."""
+    create("cnn", ("b", "s")).save(folder)
+    storage.upload(folder, "initial")
+    return Worker(Task("one", storage, Transport(), LearnOptions(Schedule(4, (4,)), loss="original"), limit=60.0))
+
+
+def test_a_worker_that_dies_inside_a_long_round_loses_an_epoch(
+    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calm = cnn(Storage(shutil.copytree(storage.location, tmp_path / "calm").as_posix()), tmp_path / "cnn")
+    calm.run()
+
+    monkeypatch.setattr(round_worker, "SAVE_EVERY", -1.0)
+    lost = cnn(storage, tmp_path / "cnn")
+    save, epochs = lost.trainer.after_epoch, list[int]()
+
+    def save_and_die_in_round_1() -> None:
+        save()
+        epochs.append(lost.trainer.progress.epochs)
+        if len(epochs) == 5:
+            raise Lost
+
+    lost.trainer.after_epoch = save_and_die_in_round_1
+    with pytest.raises(Lost):
+        lost.run()
+    assert epochs == [1, 2, 3, 1, 2]
+
+    after = cnn(storage, tmp_path / "cnn")
+    trained = after.trainer.learner._trainer  # type: ignore[union-attr]
+    assert (after.trainer.progress.round, after.trainer.progress.epochs, trained.epoch) == (0, 2, 6)
+    after.run()
+    assert trained.epoch == 8
+    for one, other in zip(*(w.trainer.state().items() for w in (calm, after)), strict=True):
+        assert one[0] == other[0] and np.array_equal(one[1], other[1])
+    lines = [
+        [{k: v for k, v in m.items() if k != "seconds"} for m in w.trainer.progress.metrics] for w in (calm, after)
+    ]
+    assert lines[0] == lines[1] and len(lines[0]) == 2
 
 
 def test_no_two_workers_have_the_same_number(storage: Storage) -> None:
