@@ -77,12 +77,12 @@ class Mix:
             for name, part in self._parts.items():
                 if again and getattr(part, "attempts", ATTEMPTS) == 1:
                     continue
-                asked = [i for i, c in enumerate(collectors) if not c.full and shares[i][name]]
-                if not asked:
+                open_ = [i for i, c in enumerate(collectors) if not c.full and shares[i][name]]
+                if not open_:
                     continue
-                own_seeds = [_seed(seeds[i], name) for i in asked]
-                answers = part.generate([samples[i] for i in asked], most[name], own_seeds)
-                for i, answer in zip(asked, answers, strict=True):
+                own_seeds = [_seed(seeds[i], name) for i in open_]
+                answers = part.generate([samples[i] for i in open_], most[name], own_seeds)
+                for i, answer in zip(open_, answers, strict=True):
                     if isinstance(answer, Rejected):
                         reasons[i].append(f"{name}: {answer.reason}")
                         continue
