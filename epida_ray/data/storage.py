@@ -21,6 +21,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from epida_ray.core.errors import RequestError, RunError
+from epida_ray.data.arrow import open_parquet
 from epida_ray.data.atomic import aside, by_renaming, delete, may_step_aside, new_file, recovered
 from epida_ray.data.retry import one_line, watched, with_retries
 
@@ -221,11 +222,11 @@ class Storage:
         return self.retried(read, "read from")
 
     def footer(self, name: str) -> pq.FileMetaData:
-        """Return the footer of a Parquet file; one that is damaged is a ValueError."""
+        """Return the footer of a Parquet file; a damaged one, or one that names an extension type, is a ValueError."""
 
         def read(watch: Callable[[Any], Any] = contextlib.nullcontext) -> pq.FileMetaData:
             with self._opened(self.filesystem.open_input_file, name) as opened, watch(opened) as file:
-                return pq.ParquetFile(file).metadata
+                return open_parquet(file, (), None).metadata
 
         return with_retries(read, f"cannot read from {self.location}", lambda: read(watched), final=_is_final)
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from epida_ray.core.errors import RequestError
+from epida_ray.data.arrow import open_own
 from epida_ray.data.storage import Storage
 from epida_ray.experiments.hidden_states import draw_map
 from epida_ray.experiments.layout import PLOT, RESULTS, TABLE
@@ -207,7 +207,8 @@ def _labelled(storage: Storage, labels: Sequence[str]) -> dict[str, Any]:
 
 def _originals(storage: Storage) -> pa.Table:
     """Return the rows that a run learned from, as the map takes them: none of them has a rewrite."""
-    table = pq.read_table(pa.BufferReader(storage.read(layout.prepared_file("train"))))
+    file = layout.prepared_file("train")
+    table = open_own(pa.BufferReader(storage.read(file)), file).read()
     nothing = pa.array(np.zeros(len(table)))
     more = {
         "source_text": table["text"],

@@ -13,6 +13,7 @@ import pytest
 
 from epida_ray.core.errors import RunError
 from epida_ray.data.storage import Storage
+from epida_ray.experiments.report import _originals
 from epida_ray.experiments.report_rows import read_rows
 from epida_ray.method.prepare import read_prepared
 from epida_ray.method.review import write_review
@@ -48,8 +49,17 @@ READERS: dict[str, tuple[str, Callable[[Storage], object]]] = {
     "round": ("augmented/round=001/a.parquet", lambda s: Worker._read(worker(s), "augmented/round=001")),
     "review": ("labelled/a.parquet", lambda s: write_review(s, None, 1, 0)),
     "report": ("augmented/a.parquet", lambda s: read_rows(s, "augmented", 10)),
+    "map": ("prepared/train.parquet", _originals),
     "table": ("augmented/a.parquet", lambda s: list(_tables(s, s.path("augmented/a.parquet")))),
 }
+
+
+def write_typed(file: Path) -> None:
+    names = ["sample_id", "label", "soft_label", "confidence", "rank"]
+    columns: dict[str, Any] = {name: pa.array(["x"]) for name in names}
+    columns["text"] = pa.ExtensionArray.from_storage(Pickled(), pa.array([b"x"]))
+    file.parent.mkdir(parents=True)
+    pq.write_table(pa.table(columns), file)
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -57,10 +67,12 @@ def test_a_type_in_a_file_of_a_run_is_refused_before_its_code_runs(
     tmp_path: Path, reader: str, registered: None
 ) -> None:
     name, read = READERS[reader]
-    names = ["sample_id", "label", "soft_label", "confidence", "rank"]
-    columns: dict[str, Any] = {name: pa.array(["x"]) for name in names}
-    columns["text"] = pa.ExtensionArray.from_storage(Pickled(), pa.array([b"x"]))
-    (tmp_path / name).parent.mkdir(parents=True)
-    pq.write_table(pa.table(columns), tmp_path / name)
+    write_typed(tmp_path / name)
     with pytest.raises(RunError, match="not a file that a run wrote: column 'text' has the type ray.data.arrow_pickle"):
         read(Storage(str(tmp_path)))
+
+
+def test_the_footer_of_a_file_with_a_type_is_damaged(tmp_path: Path, registered: None) -> None:
+    write_typed(tmp_path / "augmented" / "a.parquet")
+    with pytest.raises(ValueError, match="column 'text' has the type ray.data.arrow_pickle"):
+        Storage(str(tmp_path)).footer("augmented/a.parquet")
