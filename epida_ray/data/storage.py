@@ -59,8 +59,14 @@ def check_url(location: str) -> None:
 
 def open_filesystem(location: str) -> tuple[pafs.FileSystem, str]:
     """Return the filesystem of a path or URL, and the path on it. Local paths become absolute."""
-    if "://" not in location:
-        return pafs.LocalFileSystem(), os.path.abspath(os.path.expanduser(location))
+    local = "://" not in location
+    path = os.path.abspath(os.path.expanduser(location)) if local else location
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise RequestError(f"{path!r} is not valid UTF-8; rename it, or choose another name") from None
+    if local:
+        return pafs.LocalFileSystem(), path
     check_url(location)
     try:
         filesystem, path = pafs.FileSystem.from_uri(location)
