@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from epida_ray.data.arrow import open_own
 from epida_ray.data.storage import Storage
 from epida_ray.data.writer import csv_text
 from epida_ray.runs import layout
@@ -34,8 +33,7 @@ def _most_uncertain(storage: Storage, count: int) -> list[tuple[float, str, str,
     """Return (entropy, id, text, label, confidence) of the texts with the largest entropy, file by file."""
     found: list[tuple[float, str, str, str, float]] = []
     for name in sorted(storage.names(layout.LABELLED)):
-        with storage.filesystem.open_input_file(storage.path(f"{layout.LABELLED}/{name}")) as file:
-            table = open_own(file, name).read()
+        table = storage.from_own(f"{layout.LABELLED}/{name}", lambda file: file.read())
         if not len(table):
             continue
         p = np.array(table["soft_label"].to_pylist(), np.float64)
