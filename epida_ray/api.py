@@ -109,7 +109,7 @@ def write_report(directory: str, trust_code: Sequence[str] = ()) -> str:
 def read(directory: str | Path) -> pa.Table:
     """Return the rows that the finished run in a directory kept: rewrites, or what `epida label` labelled.
 
-    Only files that the run committed are read; RequestError when one is missing or damaged.
+    Only files that the run committed are read; RequestError when one is missing, RunError when one has changed.
     """
     from epida_ray.runs.export import read as read_kept
 

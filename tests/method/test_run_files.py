@@ -52,7 +52,7 @@ READERS: dict[str, tuple[str, Callable[[Storage], object]]] = {
     "review": ("labelled/a.parquet", lambda s: write_review(s, None, 1, 0)),
     "report": ("augmented/a.parquet", lambda s: read_rows(s, "augmented", 10)),
     "map": ("prepared/train.parquet", _originals),
-    "table": ("augmented/a.parquet", lambda s: list(_tables(s, s.path("augmented/a.parquet")))),
+    "table": ("augmented/a.parquet", lambda s: list(_tables(s, "augmented/a.parquet", None))),
 }
 
 
