@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -13,14 +13,23 @@ from epida_ray.data.storage import Storage
 
 
 def read_rows(
-    storage: Storage, folder: str, limit: int, *, whole_samples: bool = False, kept_only: bool = False
+    storage: Storage,
+    folder: str,
+    limit: int,
+    *,
+    whole_samples: bool = False,
+    kept_only: bool = False,
+    only: Collection[str] | None = None,
 ) -> pa.Table | None:
     """Return up to `limit` rows of a folder's files, from the start of each and as evenly as their sizes allow.
 
     `whole_samples` drops the last sample of a file that is not read to its end, because rows of it are missing.
-    `kept_only` drops originals, which have no rank and stand before the others.
+    `kept_only` drops originals, which have no rank and stand before the others. `only` names the files to read, by
+    default all.
     """
     names = [f"{folder}/{name}" for name in sorted(storage.sizes(folder, below=True)) if name.endswith(".parquet")]
+    if only is not None:
+        names = [name for name in names if name in only]
     if not names:
         return None
     with_rows = [(name, storage.from_own(name, lambda file: int(file.metadata.num_rows))) for name in names]
