@@ -83,9 +83,7 @@ class Run:
     def _opened(self, kind: Kind, request: dict[str, Any], execution: dict[str, Any], take_over: bool) -> bool:
         if self._is_finished(self._found(kind, request)):
             return True
-        self._lease = lease.claim(self.storage.location, take_over)
-        self.storage.guard = self._lease.check
-        self._lease.keep()
+        self._claim(take_over)
         try:
             found = self._found(kind, request)  # again: now nobody else can change it
             if self._is_finished(found):
@@ -96,6 +94,31 @@ class Run:
             self.close()
             raise
         return False
+
+    def check_place(self) -> bool:
+        """Return whether a finished run is here; refuse a directory that holds something else than a run."""
+        if not self.storage.given(layout.MANIFEST):
+            self._check_new()
+            return False
+        return read_manifest(self.storage).status == "finished"
+
+    @contextmanager
+    def putting_input(self, take_over: bool = False) -> Iterator[None]:
+        """Own the directory while its input is put there, before the run is opened.
+
+        What is finished is not claimed: a claim says that somebody has changed it.
+        """
+        if not self.check_place():
+            self._claim(take_over)
+        try:
+            yield
+        finally:
+            self.close()
+
+    def _claim(self, take_over: bool) -> None:
+        self._lease = lease.claim(self.storage.location, take_over)
+        self.storage.guard = self._lease.check
+        self._lease.keep()
 
     def close(self) -> None:
         """Release the directory."""
