@@ -55,7 +55,8 @@ def augment_texts(
     The rows are those that `epida augment` would write. `classifier` is a name, the directory of a saved model, or a
     classifier object; without it, a CNN is trained on these rows. `ids` are the texts' ids, by default 0, 1, 2, …: a
     rewrite depends on the id of its text and on `seed`. Other `options` are those of `epida augment`, with
-    underscores. A text that cannot be used is left out with a warning.
+    underscores, but for `candidates`. A text that cannot be used is left out with a warning; with `max_rejected`, a
+    larger share of such texts is an error.
     """
     from epida_ray.method.memory import augment_texts as run
 
