@@ -31,8 +31,10 @@ def augment(data: Any, output: str, *, progress: bool = False, **options: Any) -
     from epida_ray.method.requests import AugmentRequest, make_request
     from epida_ray.stream.augment import augment as run
 
+    take_over = bool(options.get("take_over"))
     with python_names():
-        request = make_request(AugmentRequest, {"input": _location(data, output, "input"), "output": output} | options)
+        place = _location(data, output, "input", take_over)
+        request = make_request(AugmentRequest, {"input": place, "output": output} | options)
         return run(request, reporter(progress), write_report)
 
 
@@ -53,7 +55,8 @@ def augment_texts(
     The rows are those that `epida augment` would write. `classifier` is a name, the directory of a saved model, or a
     classifier object; without it, a CNN is trained on these rows. `ids` are the texts' ids, by default 0, 1, 2, …: a
     rewrite depends on the id of its text and on `seed`. Other `options` are those of `epida augment`, with
-    underscores. A text that cannot be used is left out with a warning.
+    underscores, but for `candidates`. A text that cannot be used is left out with a warning; with `max_rejected`, a
+    larger share of such texts is an error.
     """
     from epida_ray.method.memory import augment_texts as run
 
@@ -76,8 +79,10 @@ def train(
     from epida_ray.stream.driver import train as run
 
     given = {"input": data, "dev": dev, "eval": eval, "unlabelled": unlabelled}
+    take_over = bool(options.get("take_over"))
     with python_names():
-        places = {name: _location(value, output, name) for name, value in given.items() if value is not None}
+        there = {name: value for name, value in given.items() if value is not None}
+        places = {name: _location(value, output, name, take_over) for name, value in there.items()}
         return run(make_request(TrainRequest, places | {"output": output} | options), reporter(progress), write_report)
 
 
@@ -109,7 +114,7 @@ def write_report(directory: str, trust_code: Sequence[str] = ()) -> str:
 def read(directory: str | Path) -> pa.Table:
     """Return the rows that the finished run in a directory kept: rewrites, or what `epida label` labelled.
 
-    Only files that the run committed are read; RequestError when one is missing or damaged.
+    Only files that the run committed are read; RequestError when one is missing, RunError when one has changed.
     """
     from epida_ray.runs.export import read as read_kept
 
@@ -154,14 +159,16 @@ def _python_words(message: str) -> str:
     return re.sub(r"(?<![\w-])--?[a-z][a-z-]*(?![\w-])", lambda found: names.get(found[0], found[0]), message)
 
 
-def _location(data: Any, output: str, name: str) -> str:
-    """Return where the data is; write what is in memory into the run's directory."""
+def _location(data: Any, output: str, name: str, take_over: bool = False) -> str:
+    """Return where the data is; write what is in memory into the run's directory, which nobody else may own then."""
     if isinstance(data, str) or hasattr(data, "__fspath__"):
         return str(data)
     from epida_ray.runs import layout
-    from epida_ray.runs.run import directory_digest
+    from epida_ray.runs.run import Run, directory_digest
 
-    storage = Storage(output)
+    run = Run(str(output))
+    storage = run.storage
+    run.check_place()
     here = Path(storage.root) if storage.is_local else None
     if here is not None:
         here.mkdir(parents=True, exist_ok=True)
@@ -171,7 +178,8 @@ def _location(data: Any, output: str, name: str) -> str:
             parts.write_table(f"part-{number:05d}.parquet", table)
         place = f"{layout.INPUT}/{name}-{directory_digest(Path(folder))[:16]}"
         if not storage.names(place) >= {part.name for part in Path(folder).iterdir()}:
-            storage.upload(Path(folder), place)
+            with run.putting_input(take_over):
+                storage.upload(Path(folder), place)
     return below(storage.location, place)
 
 

@@ -9,8 +9,10 @@ import pytest
 
 import epida_ray
 from epida_ray.api import _location, _tables
-from epida_ray.core.errors import RequestError
-from epida_ray.data.plan import Columns, plan_inputs
+from epida_ray.core.errors import RequestError, TakenOver
+from epida_ray.data.plan import Columns, Plan, plan_inputs
+from epida_ray.runs import lease
+from epida_ray.runs.run import Run
 
 
 class Parts:
@@ -39,6 +41,35 @@ def test_what_was_stored_before_is_neither_read_nor_overwritten(tmp_path: Path) 
     assert plan.rows == 40 and [f.path for f in plan.files] == ["part-00000.parquet"]
     assert _location(table(), str(tmp_path), "input") == one
     assert plan_inputs(three, Columns()).rows == 120
+
+
+def test_nothing_is_written_to_a_folder_that_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear all")
+    with pytest.raises(RequestError, match="is not empty and holds no run; choose another output"):
+        epida_ray.augment(table(), str(tmp_path))
+    assert [p.name for p in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def test_nothing_is_written_to_a_directory_of_another_command(tmp_path: Path) -> None:
+    owner = lease.claim(str(tmp_path))
+    with pytest.raises(RequestError, match="is in use by process"):
+        epida_ray.train(table(), str(tmp_path), dev=table(20, "chair"))
+    assert [p.name for p in tmp_path.iterdir()] == ["owner"]
+    _location(table(), str(tmp_path), "input", take_over=True)
+    with pytest.raises(TakenOver):
+        owner.check()
+    assert _location(table(10), str(tmp_path), "input"), "the directory is free again"
+
+
+def test_a_finished_run_stays_finished_when_its_input_is_given_again(tmp_path: Path) -> None:
+    with Run(str(tmp_path)) as run:
+        run.open("augment", {"m": 3}, {})
+        run.plan, run.fingerprint = Plan(root="", files=(), columns=Columns(), shard_rows=64), "0" * 32
+        run.finish()
+    before = sorted((tmp_path / "owner").iterdir())
+    _location(table(), str(tmp_path), "input")
+    assert sorted((tmp_path / "owner").iterdir()) == before
+    assert Run(str(tmp_path)).open("augment", {"m": 3}, {})
 
 
 @pytest.mark.usefixtures("local_ray")

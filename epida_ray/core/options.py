@@ -117,8 +117,12 @@ def _plain(name: str) -> str:
 
 def make_request(kind: type[R], values: Mapping[str, Any]) -> R:
     """Check `values` and return the request; a wrong value raises a one-line RequestError that names the option."""
+    given = by_field(kind, values)
+    for name, value in given.items():
+        if not _is_utf8(value):
+            raise RequestError(f"{shown_name(name, kind)}: {value!r} is not valid UTF-8; rename it")
     try:
-        return kind(**by_field(kind, values))
+        return kind(**given)
     except ValidationError as error:
         found = error.errors()
         # A misspelt name is often the reason why another one is missing, so it is reported first.
@@ -128,13 +132,22 @@ def make_request(kind: type[R], values: Mapping[str, Any]) -> R:
         name = str(first["loc"][0])
         shown = shown_name(name, kind)
         if first["type"] == "extra_forbidden":
-            given = next(str(key) for key in values if _plain(str(key)) == name)  # as a file or Python code has it
-            raise RequestError(f"{given}: {_no_such_option(name, kind)}") from error
+            typed = next(str(key) for key in values if _plain(str(key)) == name)  # as a file or Python code has it
+            raise RequestError(f"{typed}: {_no_such_option(name, kind)}") from error
         if first["type"] == "missing":
             form = option_of(kind.model_fields[name])
             typed = shown if form.positional else f"{shown} {form.metavar}".strip()
             raise RequestError(f"{typed} is missing: {kind.model_fields[name].description}") from error
         raise RequestError(f"{shown}: {_reason(first)}") from error
+
+
+def _is_utf8(value: Any) -> bool:
+    """Return whether all texts of an option can be written to a file."""
+    if isinstance(value, dict):
+        return all(_is_utf8(key) and _is_utf8(one) for key, one in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(_is_utf8, value))
+    return not (isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value))
 
 
 def _reason(found: Any) -> str:

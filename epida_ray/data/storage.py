@@ -21,6 +21,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from epida_ray.core.errors import RequestError, RunError
+from epida_ray.data.arrow import open_own, open_parquet
 from epida_ray.data.atomic import aside, by_renaming, delete, may_step_aside, new_file, recovered
 from epida_ray.data.retry import one_line, watched, with_retries
 
@@ -58,8 +59,14 @@ def check_url(location: str) -> None:
 
 def open_filesystem(location: str) -> tuple[pafs.FileSystem, str]:
     """Return the filesystem of a path or URL, and the path on it. Local paths become absolute."""
-    if "://" not in location:
-        return pafs.LocalFileSystem(), os.path.abspath(os.path.expanduser(location))
+    local = "://" not in location
+    path = os.path.abspath(os.path.expanduser(location)) if local else location
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise RequestError(f"{path!r} is not valid UTF-8; rename it, or choose another name") from None
+    if local:
+        return pafs.LocalFileSystem(), path
     check_url(location)
     try:
         filesystem, path = pafs.FileSystem.from_uri(location)
@@ -221,11 +228,22 @@ class Storage:
         return self.retried(read, "read from")
 
     def footer(self, name: str) -> pq.FileMetaData:
-        """Return the footer of a Parquet file; one that is damaged is a ValueError."""
+        """Return the footer of a Parquet file; a damaged one, or one that names an extension type, is a ValueError."""
+        return self._from_file(name, lambda file: open_parquet(file, (), None).metadata)
 
-        def read(watch: Callable[[Any], Any] = contextlib.nullcontext) -> pq.FileMetaData:
+    def from_own(self, name: str, use: Callable[[pq.ParquetFile], T]) -> T:
+        """Return what `use` makes of a Parquet file that a run wrote; one that is damaged is a RunError."""
+        try:
+            return self._from_file(name, lambda file: use(open_own(file, self.path(name))))
+        except ValueError as error:
+            raise RunError(f"{self.location}/{name} cannot be read: {one_line(error)}; restore or remove it") from error
+
+    def _from_file(self, name: str, use: Callable[[Any], T]) -> T:
+        """Return what `use` makes of a file that is opened anew for every attempt."""
+
+        def read(watch: Callable[[Any], Any] = contextlib.nullcontext) -> T:
             with self._opened(self.filesystem.open_input_file, name) as opened, watch(opened) as file:
-                return pq.ParquetFile(file).metadata
+                return use(file)
 
         return with_retries(read, f"cannot read from {self.location}", lambda: read(watched), final=_is_final)
 

@@ -10,7 +10,7 @@ import json
 import math
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -46,6 +46,22 @@ class RowWriter:
 
     def close(self) -> None:
         """Write what ends the file."""
+
+
+def csv_text(rows: Iterable[Sequence[Any]], delimiter: str = ",", end: str = "\n") -> str:
+    """Return rows as CSV that every reader takes apart into the same fields."""
+    text = io.StringIO(newline="")
+    plain = csv.writer(text, delimiter=delimiter, lineterminator=end)
+    quoted = csv.writer(text, delimiter=delimiter, lineterminator=end, quoting=csv.QUOTE_ALL)
+    for row in rows:
+        # The csv module does not quote a lone carriage return, which ends a row for its reader.
+        (quoted if any("\r" in v for v in row if isinstance(v, str)) else plain).writerow(row)
+    return text.getvalue()
+
+
+def csv_table(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return a header and the values of these names as CSV; a name that a row lacks is an empty field."""
+    return csv_text([names, *([row.get(name) for name in names] for row in rows)])
 
 
 def format_to_write(location: str, overwrite: bool = False) -> Format:
@@ -138,13 +154,7 @@ class _Csv(RowWriter):
         self._begun = False
 
     def fields(self, rows: Sequence[Sequence[Any]]) -> None:
-        text = io.StringIO(newline="")
-        plain = csv.writer(text, delimiter=self._delimiter, lineterminator="\n")
-        quoted = csv.writer(text, delimiter=self._delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
-        for row in rows:
-            # The csv module does not quote a lone carriage return, which ends a row for its reader.
-            (quoted if any("\r" in v for v in row if isinstance(v, str)) else plain).writerow(row)
-        self._sink.write(self._encoder.encode(text.getvalue()))
+        self._sink.write(self._encoder.encode(csv_text(rows, self._delimiter)))
 
     def table(self, table: pa.Table) -> None:
         data = io.BytesIO()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections.abc import Sequence
@@ -14,6 +12,7 @@ import numpy as np
 
 from epida_ray.core.metrics import macro_f1
 from epida_ray.data.storage import Storage
+from epida_ray.data.writer import csv_table
 from epida_ray.experiments.compare_statistics import Interval, chance, difference, score, widening
 
 if TYPE_CHECKING:
@@ -78,11 +77,7 @@ class Comparison:
 
 def _csv(rows: Sequence[dict[str, Any]]) -> str:
     flat = [{k: v for k, v in row.items() if not isinstance(v, list | dict)} for row in rows]
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(flat[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(flat)
-    return out.getvalue()
+    return csv_table(list(flat[0]), flat)
 
 
 def summarise(work: Work) -> list[dict[str, Any]]:

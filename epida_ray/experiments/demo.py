@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from rich.table import Table
 from epida_ray.classify import CLASSIFIERS
 from epida_ray.core.errors import RequestError, RunError
 from epida_ray.core.progress import Reporter, plain_console, printable
+from epida_ray.data.writer import csv_text
 from epida_ray.experiments.datasets import Dataset, load_files, subset
 from epida_ray.experiments.statistics import paired_difference
 from epida_ray.experiments.trials import NONE, Method, Trial, run_trial
@@ -99,11 +98,8 @@ def run_demo(output: str) -> None:
 
 
 def _write_csv(path: Path, rows: LabelledRows, labels: tuple[str, ...]) -> None:
-    out = io.StringIO(newline="")
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["text", "label"])
-    writer.writerows((text, labels[y]) for text, y in zip(rows.texts, rows.y.tolist(), strict=True))
-    path.write_text(out.getvalue(), encoding="utf-8")
+    body = ((text, labels[y]) for text, y in zip(rows.texts, rows.y.tolist(), strict=True))
+    path.write_text(csv_text([("text", "label"), *body]), encoding="utf-8", newline="")
 
 
 def _compare(data: Dataset, reporter: Reporter) -> dict[str, list[float]]:

@@ -12,16 +12,16 @@ import re
 import shlex
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from epida_ray.core.errors import RequestError
+from epida_ray.data.arrow import open_own
 from epida_ray.data.storage import Storage
 from epida_ray.experiments.hidden_states import draw_map
 from epida_ray.experiments.layout import PLOT, RESULTS, TABLE
@@ -30,6 +30,7 @@ from epida_ray.experiments.report_rows import codes, read_rows, rounded, sample_
 from epida_ray.experiments.report_summary import input_name, rounds_note, summary
 from epida_ray.generate.word_marks import mark_words
 from epida_ray.runs import layout
+from epida_ray.runs.commit import listed
 from epida_ray.runs.manifest import Manifest, read_manifest
 
 MAX_ROWS = 100_000
@@ -77,7 +78,8 @@ def report_data(
         return compared
     manifest = read_manifest(storage)
     request, is_experiment = manifest.request, manifest.kind == "reproduce"
-    rejected, rounds = _rejected(storage, manifest), _rounds(storage)
+    only = listed(storage) if manifest.status == "finished" else None  # nobody else's files
+    rejected, rounds = _rejected(storage, manifest, only), _rounds(storage)
     data: dict[str, Any] = {
         "title": f"epida {manifest.kind}" + (f": {manifest.experiment['title']}" if manifest.experiment else ""),
         "facts": _facts(manifest, rejected["total"]),
@@ -93,9 +95,9 @@ def report_data(
         "rounds_note": rounds_note(manifest, rounds),
         "rejected": rejected,
     }
-    kept = read_rows(storage, layout.AUGMENTED, MAX_ROWS, kept_only=True)
+    kept = read_rows(storage, layout.AUGMENTED, MAX_ROWS, kept_only=True, only=only)
     if kept is not None:
-        candidates = read_rows(storage, layout.CANDIDATES, MAX_POINTS, whole_samples=True)
+        candidates = read_rows(storage, layout.CANDIDATES, MAX_POINTS, whole_samples=True, only=only)
         judged = candidates is not None
         source = candidates if judged else kept.append_column("kept", pa.array(np.ones(len(kept), bool)))
         axes = str(request.get("select", "")).split("+") if judged else []
@@ -111,7 +113,7 @@ def report_data(
     if (pool := _pool(storage, manifest.labels)) is not None:
         data["pool"] = pool
     if manifest.kind == "label":
-        data |= _labelled(storage, manifest.labels)
+        data |= _labelled(storage, manifest.labels, only)
     if is_experiment:
         data |= _experiment(storage, manifest)
     return data
@@ -188,10 +190,10 @@ def _soft(table: pa.Table, labels: Sequence[str]) -> list[str]:
     return soft
 
 
-def _labelled(storage: Storage, labels: Sequence[str]) -> dict[str, Any]:
+def _labelled(storage: Storage, labels: Sequence[str], only: Collection[str] | None) -> dict[str, Any]:
     """Return texts that `epida label` labelled, and those that it lists to be labelled by hand."""
     data: dict[str, Any] = {}
-    if (table := read_rows(storage, layout.LABELLED, MAX_POOL)) is not None:
+    if (table := read_rows(storage, layout.LABELLED, MAX_POOL, only=only)) is not None:
         data["labelled"] = {
             "id": table["sample_id"].to_pylist(),
             "text": [str(t)[:LONGEST] for t in table["text"].to_pylist()],
@@ -207,7 +209,8 @@ def _labelled(storage: Storage, labels: Sequence[str]) -> dict[str, Any]:
 
 def _originals(storage: Storage) -> pa.Table:
     """Return the rows that a run learned from, as the map takes them: none of them has a rewrite."""
-    table = pq.read_table(pa.BufferReader(storage.read(layout.prepared_file("train"))))
+    file = layout.prepared_file("train")
+    table = open_own(pa.BufferReader(storage.read(file)), file).read()
     nothing = pa.array(np.zeros(len(table)))
     more = {
         "source_text": table["text"],
@@ -276,8 +279,11 @@ def _numbers(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, flo
             yield f"{prefix}{key}", item
 
 
-def _rejected(storage: Storage, manifest: Manifest) -> dict[str, Any]:
-    table = read_rows(storage, layout.REJECTED, MAX_REJECTED)
+def _rejected(storage: Storage, manifest: Manifest, only: Collection[str] | None) -> dict[str, Any]:
+    if only is not None:
+        of_no_shard = ("input", "train", "dev", "eval", f"unreadable-files-{str(manifest.fingerprint)[:12]}")
+        only = {*only, *map(layout.rejected_file, of_no_shard)}
+    table = read_rows(storage, layout.REJECTED, MAX_REJECTED, only=only)
     rows = table.to_pylist() if table is not None else []
     reasons = manifest.reasons or dict(Counter(row["reason"] for row in rows).most_common(50))
     return {

@@ -2,59 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 
-from epida_ray.data.arrow import open_own
 from epida_ray.data.storage import Storage
 
 
 def read_rows(
-    storage: Storage, folder: str, limit: int, *, whole_samples: bool = False, kept_only: bool = False
+    storage: Storage,
+    folder: str,
+    limit: int,
+    *,
+    whole_samples: bool = False,
+    kept_only: bool = False,
+    only: Collection[str] | None = None,
 ) -> pa.Table | None:
     """Return up to `limit` rows of a folder's files, from the start of each and as evenly as their sizes allow.
 
     `whole_samples` drops the last sample of a file that is not read to its end, because rows of it are missing.
-    `kept_only` drops originals, which have no rank and stand before the others.
+    `kept_only` drops originals, which have no rank and stand before the others. `only` names the files to read, by
+    default all.
     """
-    paths = _files(storage, folder)
-    if not paths:
+    names = [f"{folder}/{name}" for name in sorted(storage.sizes(folder, below=True)) if name.endswith(".parquet")]
+    if only is not None:
+        names = [name for name in names if name in only]
+    if not names:
         return None
-    with_rows = [(path, _row_count(storage, path)) for path in paths]
+    with_rows = [(name, storage.from_own(name, lambda file: int(file.metadata.num_rows))) for name in names]
     share = even_share([n for _, n in with_rows], limit)
     tables = []
-    for (path, rows), take in zip(with_rows, share, strict=True):
+    for (name, rows), take in zip(with_rows, share, strict=True):
         if not take:
             continue
-        with storage.filesystem.open_input_file(path) as file:
-            parts, got = [], 0
-            for batch in open_own(file, path).iter_batches(batch_size=min(rows, take, 16_384)):
-                if kept_only:
-                    batch = batch.filter(pa.array(batch["rank"].to_numpy() > 0))
-                parts.append(batch)
-                got += len(batch)
-                if got >= take:
-                    break
-            table = pa.Table.from_batches(parts).slice(0, take)
-            if whole_samples and take < rows:
-                *_, (cut, _) = sample_ranges(table)
-                table = table.slice(0, cut or take)  # a share smaller than one sample is used as it is
+        batch = min(rows, take, 16_384)
+        table = storage.from_own(name, partial(_first_rows, take=take, batch=batch, kept_only=kept_only))
+        if whole_samples and take < rows:
+            *_, (cut, _) = sample_ranges(table)
+            table = table.slice(0, cut or take)  # a share smaller than one sample is used as it is
         tables.append(table.replace_schema_metadata(None))
     return pa.concat_tables(tables, promote_options="permissive") if tables else None
 
 
-def _files(storage: Storage, folder: str) -> list[str]:
-    selector = pafs.FileSelector(storage.path(folder), recursive=True, allow_not_found=True)
-    infos = storage.filesystem.get_file_info(selector)
-    return sorted(i.path for i in infos if i.path.endswith(".parquet") and not i.base_name.startswith("."))
-
-
-def _row_count(storage: Storage, path: str) -> int:
-    with storage.filesystem.open_input_file(path) as file:
-        return int(open_own(file, path).metadata.num_rows)
+def _first_rows(file: pq.ParquetFile, take: int, batch: int, kept_only: bool) -> pa.Table:
+    parts, got = [], 0
+    for part in file.iter_batches(batch_size=batch):
+        if kept_only:
+            part = part.filter(pa.array(part["rank"].to_numpy() > 0))
+        parts.append(part)
+        got += len(part)
+        if got >= take:
+            break
+    return pa.Table.from_batches(parts).slice(0, take)
 
 
 def even_share(sizes: Sequence[int], limit: int) -> list[int]:

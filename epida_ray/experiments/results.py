@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from epida_ray.data.writer import csv_table
 from epida_ray.experiments.catalogue import Experiment
 from epida_ray.experiments.options import Options, Setting
 from epida_ray.experiments.statistics import Difference, mean_and_error, paired_difference
@@ -101,13 +100,11 @@ class Results:
 
     def csv(self) -> str:
         """Return one line per trial."""
-        out = io.StringIO()
-        writer = csv.DictWriter(out, (*OF_TRIAL, *self.figures), restval="", extrasaction="ignore", lineterminator="\n")
-        writer.writeheader()
+        rows = []
         for trial, result in self.rows:
             named = {c: getattr(trial, c) for c in OF_TRIAL if c != "method"}
-            writer.writerow(result | named | {"method": trial.method.name})
-        return out.getvalue()
+            rows.append(result | named | {"method": trial.method.name})
+        return csv_table((*OF_TRIAL, *self.figures), rows)
 
 
 def shown(metric: str) -> str:

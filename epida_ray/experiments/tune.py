@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import sys
 from collections.abc import Iterator
@@ -20,6 +18,7 @@ from epida_ray.core.labels import dev_split
 from epida_ray.core.progress import Reporter
 from epida_ray.data.plan import Columns, plan_inputs
 from epida_ray.data.storage import Storage
+from epida_ray.data.writer import csv_table
 from epida_ray.experiments.compare import CompareOptions, read_data
 from epida_ray.experiments.compare_folds import Data, Fold, fold_key, run_fold, train_recipe
 from epida_ray.experiments.compare_recipes import Recipe
@@ -259,10 +258,7 @@ def _write(storage: Storage, result: Tuned, tried: list[Tried]) -> None:
         options["generator"] = f"policy:{storage.root}/{POLICY}"
     storage.write(BEST, yaml.safe_dump(options, sort_keys=True).encode())
     names = sorted({name for one in tried for name in one.config})
-    out = io.StringIO()
-    writer = csv.DictWriter(out, [METRIC, "folds", *names], restval="", lineterminator="\n")
-    writer.writeheader()
-    for one in sorted(tried, key=lambda one: -one.metrics[METRIC]):
-        writer.writerow({METRIC: one.metrics[METRIC], "folds": one.steps} | one.config)
-    storage.write(TRIALS, out.getvalue().encode())
+    best_first = sorted(tried, key=lambda one: -one.metrics[METRIC])
+    rows = ({METRIC: one.metrics[METRIC], "folds": one.steps} | one.config for one in best_first)
+    storage.write(TRIALS, csv_table([METRIC, "folds", *names], rows).encode())
     storage.write(FOUND, json.dumps(asdict(result), indent=1).encode())

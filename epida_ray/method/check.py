@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import sys
 from collections import Counter, defaultdict
@@ -19,6 +17,7 @@ from epida_ray.core.labels import label_set
 from epida_ray.core.progress import Reporter
 from epida_ray.data.plan import Columns, Plan, plan_inputs
 from epida_ray.data.storage import Storage
+from epida_ray.data.writer import csv_table
 from epida_ray.method.checks import UNEVEN, check_classes, multi_label_hint
 from epida_ray.method.denied_labels import denied, judge_of, out_of_fold
 from epida_ray.method.near_duplicates import near_duplicates
@@ -118,11 +117,8 @@ def write(found: Checked, storage: Storage) -> None:
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({k: "; ".join(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows)
-    return out.getvalue()
+    flat = ({k: "; ".join(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows)
+    return csv_table(list(rows[0]), flat)
 
 
 def check_rows(

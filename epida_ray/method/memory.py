@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from epida_ray.classify import load
 from epida_ray.classify.threads import torch_threads
-from epida_ray.core.errors import RequestError
+from epida_ray.core.errors import RequestError, TooManyRejected
 from epida_ray.core.progress import Reporter
 from epida_ray.data.plan import Plan
 from epida_ray.data.reader import ShardReader
@@ -21,7 +21,7 @@ from epida_ray.data.storage import Storage
 from epida_ray.generate.corpus import bind_samples, needs_corpus
 from epida_ray.method import prepare, stages
 from epida_ray.method.corpus import plan_corpus
-from epida_ray.method.output import Origin, kept_rows, rejected_of
+from epida_ray.method.output import Origin, kept_rows, original_rows, rejected_of
 from epida_ray.method.requests import AugmentRequest, make_request
 from epida_ray.method.round import one_round
 from epida_ray.method.stages import RoundOptions
@@ -51,6 +51,8 @@ def augment_texts(
         if isinstance(classifier, str):
             given["classifier"] = classifier
         request = make_request(AugmentRequest, {"input": str(file), "output": folder, "id_column": "id"} | given)
+        if request.candidates:
+            raise RequestError("augment_texts returns no candidates; leave out --candidates, or use epida_ray.augment")
         plans, _ = prepare.plan_request(request, ("train",))
         judge = classifier if hasattr(classifier, "predict_proba") else _judge(request, plans)
         return _augment(request, plans, judge, Storage(folder))
@@ -85,12 +87,14 @@ def _augment(request: AugmentRequest, plans: dict[str, Plan], judge: Any, storag
         for shard in plan.shards():
             block = stages.read(reader.read(shard), options.labels)
             block = one_round(block, generator, judge, selector, options, 0)
+            if request.with_originals:
+                tables.append(original_rows(block, origin))
             tables.append(kept_rows(block, origin))
             rejected += rejected_of(block)
     if rejected:
-        first = rejected[0]
-        warnings.warn(
-            f"{len(rejected):,} of {plan.rows:,} texts were rejected; the first, {first.sample_id}: {first.reason}",
-            stacklevel=4,
-        )
+        first = f"the first, {rejected[0].sample_id}: {rejected[0].reason}"
+        were = f"{len(rejected):,} of {plan.rows:,} texts were rejected"
+        if "max_rejected" in request.model_fields_set and len(rejected) > request.max_rejected * plan.rows:
+            raise TooManyRejected(f"{were}, more than --max-rejected {request.max_rejected:g} allows; {first}")
+        warnings.warn(f"{were}; {first}", stacklevel=4)
     return pa.concat_tables(tables)

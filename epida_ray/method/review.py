@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import heapq
-import io
 from typing import Any
 
 import numpy as np
 
-from epida_ray.data.arrow import open_own
 from epida_ray.data.storage import Storage
+from epida_ray.data.writer import csv_text
 from epida_ray.runs import layout
 
 UNSURE = 20
@@ -24,12 +22,10 @@ def write_review(storage: Storage, classifier: Any, count: int, seed: int) -> in
         vectors = _vectors(classifier, [text for _, _, text, _, _ in unsure])
         entropy = np.array([e for e, *_ in unsure])
         unsure = [unsure[i] for i in spread(vectors, entropy, count, seed)]
-    out = io.StringIO(newline="")
-    writer = csv.writer(out)
-    writer.writerow(["sample_id", "text", "label", "confidence", "entropy"])
-    for entropy_, sample_id, text, label, confidence in unsure:
-        writer.writerow([sample_id, text, label, f"{confidence:.4f}", f"{entropy_:.4f}"])
-    storage.write(layout.REVIEW, out.getvalue().encode("utf-8-sig"))  # by its mark Excel knows that it is UTF-8
+    names = ["sample_id", "text", "label", "confidence", "entropy"]
+    rows = ([i, text, label, f"{confidence:.4f}", f"{entropy_:.4f}"] for entropy_, i, text, label, confidence in unsure)
+    data = csv_text([names, *rows], end="\r\n").encode("utf-8-sig")  # by its mark Excel knows that it is UTF-8
+    storage.write(layout.REVIEW, data)
     return len(unsure)
 
 
@@ -37,8 +33,7 @@ def _most_uncertain(storage: Storage, count: int) -> list[tuple[float, str, str,
     """Return (entropy, id, text, label, confidence) of the texts with the largest entropy, file by file."""
     found: list[tuple[float, str, str, str, float]] = []
     for name in sorted(storage.names(layout.LABELLED)):
-        with storage.filesystem.open_input_file(storage.path(f"{layout.LABELLED}/{name}")) as file:
-            table = open_own(file, name).read()
+        table = storage.from_own(f"{layout.LABELLED}/{name}", lambda file: file.read())
         if not len(table):
             continue
         p = np.array(table["soft_label"].to_pylist(), np.float64)

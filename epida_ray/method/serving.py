@@ -189,7 +189,7 @@ class NewestModel:
 
     def _signature(self) -> tuple[Any, ...]:
         selector = pafs.FileSelector(self._storage.root, recursive=True, allow_not_found=True)
-        infos = self._storage.filesystem.get_file_info(selector)
+        infos = self._storage.retried(lambda: self._storage.filesystem.get_file_info(selector), "look into")
         above = len(self._storage.root)  # a hidden folder above the model hides nothing
         files = [i for i in infos if i.type == pafs.FileType.File and "/." not in i.path[above:]]
         return tuple(sorted((i.path, i.size, i.mtime_ns) for i in files if i.base_name != CARD))

@@ -7,7 +7,7 @@ most a round is lost, not the run.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -49,9 +49,11 @@ def remove_all(storage: Storage) -> None:
 def load(storage: Storage) -> tuple[Checkpoint | None, list[str]]:
     """Return the newest checkpoint that can be read, or None, and the names of damaged ones."""
     damaged: list[str] = []
-    names = _names(storage)
-    for name in reversed(names):
-        data = storage.read(f"{CHECKPOINTS}/{name}")
+    for name in _newest_first(storage):
+        try:
+            data = storage.read(f"{CHECKPOINTS}/{name}")
+        except FileNotFoundError:
+            continue
         try:
             length = int.from_bytes(data[:8], "little")
             header = json.loads(data[8 : 8 + length])
@@ -68,8 +70,10 @@ def load(storage: Storage) -> tuple[Checkpoint | None, list[str]]:
 
 def newest_facts(storage: Storage) -> dict[str, Any] | None:
     """Return the facts of the newest whole checkpoint, or None; its arrays are not read."""
-    for name in reversed(_names(storage)):
-        facts = storage.retried(partial(_facts, storage, name), "read from")
+    for name in _newest_first(storage):
+        facts = None
+        with suppress(FileNotFoundError):
+            facts = storage.retried(partial(_facts, storage, name), "read from")
         if facts is not None:
             return facts
     return None
@@ -101,6 +105,17 @@ def _remove(storage: Storage, names: list[str]) -> None:
     for name in names:
         with suppress(FileNotFoundError):  # a worker that was replaced removes it, too
             storage.remove(f"{CHECKPOINTS}/{name}")
+
+
+def _newest_first(storage: Storage) -> Iterator[str]:
+    """Yield the checkpoints, the newest first, each once.
+
+    It lists them anew each time, because a worker may save another one and remove the one that was listed.
+    """
+    tried: set[str] = set()
+    while left := [name for name in _names(storage) if name not in tried]:
+        tried.add(left[-1])
+        yield left[-1]
 
 
 def _names(storage: Storage) -> list[str]:

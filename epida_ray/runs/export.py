@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs as pafs
 
 from epida_ray.core.errors import RequestError, RunError
 from epida_ray.data.arrow import open_own
 from epida_ray.data.formats import DELIMITERS
-from epida_ray.data.retry import one_line, with_retries
+from epida_ray.data.retry import one_line
 from epida_ray.data.storage import Storage
 from epida_ray.data.writer import format_to_write, open_writer
 from epida_ray.runs import layout
+from epida_ray.runs.commit import Committed, committed, read_committed
 from epida_ray.runs.manifest import read_manifest
-from epida_ray.runs.run import committed
 
 ENCODINGS = ("utf-8", "utf-8-sig", "utf-16")
 FORMULA = r"^([=+\-@\t\r\n＝＋－＠])"
@@ -36,11 +34,11 @@ def export(
         raise RequestError(f"--encoding is {', '.join(ENCODINGS)}, not {encoding}; utf-8-sig is the one for Excel")
     if format_to_write(file, overwrite).kind not in DELIMITERS and encoding != "utf-8":
         raise RequestError(f"--encoding is for .csv and .tsv files, not for {file}")
-    run, paths = kept_files(directory)
+    run, files = kept_files(directory)
     rows = 0
     with open_writer(file, encoding, overwrite=overwrite) as writer:
-        for path in paths:
-            for table in _tables(run, path):
+        for name, one in files.items():
+            for table in _tables(run, name, one):
                 writer.table(_neutralized(table) if neutralize_formulas else table)
                 rows += len(table)
     return rows
@@ -53,13 +51,13 @@ def read(directory: str) -> pa.Table:
 
 def kept_tables(directory: str) -> Iterator[pa.Table]:
     """Yield the same rows in parts."""
-    run, paths = kept_files(directory)
-    for path in paths:
-        yield from _tables(run, path)
+    run, files = kept_files(directory)
+    for name, file in files.items():
+        yield from _tables(run, name, file)
 
 
-def kept_files(directory: str) -> tuple[Storage, list[str]]:
-    """Return the files with the rows that a finished run kept, or that `epida label` labelled, and where they are."""
+def kept_files(directory: str) -> tuple[Storage, dict[str, Committed | None]]:
+    """Return the files with the rows that a finished run kept, or that `epida label` labelled, and what they were."""
     run = Storage(directory)
     manifest = read_manifest(run)
     status = manifest.observed_status()
@@ -67,38 +65,31 @@ def kept_files(directory: str) -> tuple[Storage, list[str]]:
         raise RequestError(f"the run in {directory} is {status}, not finished; run its command again first")
     folder = layout.LABELLED if manifest.kind == "label" else layout.AUGMENTED
     if manifest.kind == "train" and not run.exists(layout.COMMITTED):  # an earlier version did not write one
-        paths = _files(run)
+        found = sorted(name for name in run.sizes(folder, below=True) if name.endswith(".parquet"))
+        files: dict[str, Committed | None] = {f"{folder}/{name}": None for name in found}
     else:
-        names = committed(run)
-        if names is None:
+        on_list = committed(run)
+        if on_list is None:
             raise RequestError(
                 f"files of the run in {directory} are missing or damaged; run its command again to restore them"
             )
-        paths = [run.path(name) for name in names if name.startswith(f"{folder}/")]
-    if not paths:
+        files = {name: file for name, file in sorted(on_list.items()) if name.startswith(f"{folder}/")}
+    if not files:
         raise RequestError(f"the run in {directory} kept no rows")
-    return run, paths
+    return run, files
 
 
-def _files(run: Storage) -> list[str]:
-    folder = pafs.FileSelector(run.path(layout.AUGMENTED), recursive=True, allow_not_found=True)
-    infos = with_retries(lambda: run.filesystem.get_file_info(folder), f"cannot look into {run.location}")
-    return sorted(i.path for i in infos if i.type == pafs.FileType.File and i.extension == "parquet")
-
-
-def _tables(run: Storage, path: str) -> Iterator[pa.Table]:
+def _tables(run: Storage, name: str, file: Committed | None) -> Iterator[pa.Table]:
     """Yield the rows of a shard, group by group; of a shard without rows, an empty table with its columns."""
+    path = run.path(name)
     try:
-        file = with_retries(lambda: run.filesystem.open_input_file(path), f"cannot read {path}")
-        with file:
-            opened = open_own(file, path)
-            schema = opened.schema_arrow.remove_metadata()
-            if opened.metadata.num_rows == 0:
-                yield schema.empty_table()
-            for group in range(opened.num_row_groups):
-                read = partial(opened.read_row_group, group)
-                yield with_retries(read, f"cannot read {path}").replace_schema_metadata(None)
-    except (pa.ArrowException, ValueError) as error:
+        opened = open_own(pa.BufferReader(read_committed(run, name, file)), path)
+        schema = opened.schema_arrow.remove_metadata()
+        if opened.metadata.num_rows == 0:
+            yield schema.empty_table()
+        for group in range(opened.num_row_groups):
+            yield opened.read_row_group(group).replace_schema_metadata(None)
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise RunError(f"{path} cannot be read: {one_line(error)}") from error
 
 

@@ -2,7 +2,7 @@
 
 | path | written by | what |
 |---|---|---|
-| committed.json | driver | the shards of a finished run with their sizes |
+| committed.json | driver | the files of a finished run with their sizes and digests (`runs/commit.py`) |
 | manifest.json | driver | the request, the plan, what is done (`runs/manifest.py`) |
 | owner/ | driver | who owns the directory (`runs/lease.py`) |
 | input/ | driver | tables that were given in memory |

@@ -121,7 +121,15 @@ class Manifest(Part):
 
     def write(self, storage: Storage, folder: str = "") -> None:
         name = f"{folder}/{MANIFEST}" if folder else MANIFEST
-        storage.write(name, self.model_dump_json(indent=1, exclude_none=True).encode())
+        # what a failure quotes, and the words of a command, may be no UTF-8
+        said = {key: text and _utf8(text) for key, text in (("problem", self.problem), ("failure", self.failure))}
+        whole = self.model_copy(update={"command": [_utf8(word) for word in self.command]} | said)
+        storage.write(name, whole.model_dump_json(indent=1, exclude_none=True).encode())
+
+
+def _utf8(text: str) -> str:
+    """Return the text with question marks for lone surrogates, which no file can hold."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def read_manifest(storage: Storage) -> Manifest:

@@ -19,8 +19,9 @@ from epida_ray.core.errors import EpidaError, RequestError, RunError, TooManyRej
 from epida_ray.core.options import flag
 from epida_ray.core.progress import Reporter
 from epida_ray.data.plan import Plan, Shard
+from epida_ray.data.retry import one_line
 from epida_ray.data.storage import Storage, refusal
-from epida_ray.runs import layout, lease
+from epida_ray.runs import commit, layout, lease
 from epida_ray.runs.counts import ShardCounts, Totals
 from epida_ray.runs.manifest import Done, Kind, Manifest, now, read_manifest, this_process, versions
 
@@ -82,9 +83,7 @@ class Run:
     def _opened(self, kind: Kind, request: dict[str, Any], execution: dict[str, Any], take_over: bool) -> bool:
         if self._is_finished(self._found(kind, request)):
             return True
-        self._lease = lease.claim(self.storage.location, take_over)
-        self.storage.guard = self._lease.check
-        self._lease.keep()
+        self._claim(take_over)
         try:
             found = self._found(kind, request)  # again: now nobody else can change it
             if self._is_finished(found):
@@ -95,6 +94,31 @@ class Run:
             self.close()
             raise
         return False
+
+    def check_place(self) -> bool:
+        """Return whether a finished run is here; refuse a directory that holds something else than a run."""
+        if not self.storage.given(layout.MANIFEST):
+            self._check_new()
+            return False
+        return read_manifest(self.storage).status == "finished"
+
+    @contextmanager
+    def putting_input(self, take_over: bool = False) -> Iterator[None]:
+        """Own the directory while its input is put there, before the run is opened.
+
+        What is finished is not claimed: a claim says that somebody has changed it.
+        """
+        if not self.check_place():
+            self._claim(take_over)
+        try:
+            yield
+        finally:
+            self.close()
+
+    def _claim(self, take_over: bool) -> None:
+        self._lease = lease.claim(self.storage.location, take_over)
+        self.storage.guard = self._lease.check
+        self._lease.keep()
 
     def close(self) -> None:
         """Release the directory."""
@@ -127,10 +151,10 @@ class Run:
         if not lease.was_last(self.storage, found.owner):  # another one has changed the directory since
             return False
         if found.kind != "train":
-            return committed(self.storage) is not None
+            return commit.committed(self.storage) is not None
         if not self.storage.exists(layout.COMMITTED):  # an earlier version did not write one
             return True
-        if changed := _changed(self.storage):
+        if changed := commit.changed(self.storage):
             raise RunError(
                 f"{len(changed):,} files of the finished training in {self.storage.location} are missing or damaged, "
                 f"such as {changed[0]}; put them back, or train again in another --output"
@@ -286,8 +310,12 @@ class Run:
         self.storage.remove_unfinished()
         if self.manifest.kind != "train":
             self._remove_strangers()
-        sizes = json.dumps(_sizes(self.storage, self.manifest.kind == "train"), sort_keys=True)
-        self.storage.write(layout.COMMITTED, sizes.encode())
+        try:
+            commit.commit(self.storage, self.manifest.kind == "train")
+        except FileNotFoundError as error:
+            if self.storage.guard is not None:
+                self.storage.guard()  # whoever owns the directory by now may have removed it
+            raise RunError(f"{one_line(error)}; run the same command again to make it") from error
         self.save(status="finished", finished=now(), **self.progress(), **more)
 
 
@@ -322,34 +350,6 @@ def interruptible(run: Run, reporter: Reporter | None = None) -> Iterator[None]:
         if reporter is not None:
             reporter.say(f"stopping: {kept}")
         raise RunError(f"interrupted; {kept}") from None
-
-
-def committed(storage: Storage) -> list[str] | None:
-    """Return the files of a finished run; None when one is missing, has another size or is not its own."""
-    return None if _changed(storage) else sorted(json.loads(storage.read(layout.COMMITTED)))
-
-
-def _changed(storage: Storage) -> list[str]:
-    """Return what is not as committed.json says."""
-    try:
-        sizes: dict[str, int] = json.loads(storage.read(layout.COMMITTED))
-    except (FileNotFoundError, ValueError):
-        return [layout.COMMITTED]
-    trained = any(name.startswith(f"{layout.MODEL}/") for name in sizes)
-    there = _sizes(storage, trained)
-    names = sizes.keys() if trained else sizes.keys() | there.keys()  # what somebody puts beside a model does no harm
-    return sorted(name for name in names if sizes.get(name) != there.get(name))
-
-
-def _sizes(storage: Storage, with_model: bool) -> dict[str, int]:
-    """Return the sizes of all files of shards, and of those of the model, without its card."""
-    found = {folder: storage.sizes(folder, below=True) for folder in (*layout.PER_SHARD, layout.LABELLED)}
-    files = {f"{folder}/{n}": size for folder, sizes in found.items() for n, size in sizes.items()}
-    sizes = {name: size for name, size in files.items() if layout.is_shard_file(name)}
-    if with_model:
-        model = storage.sizes(layout.MODEL, below=True)
-        sizes |= {f"{layout.MODEL}/{name}": size for name, size in model.items() if name != CARD}
-    return sizes
 
 
 _DIGESTS = {

@@ -21,7 +21,7 @@ from epida_ray.classify import load as load_classifier
 from epida_ray.core.errors import EpidaError, RequestError, RunError, TakenOver, TooManyRejected
 from epida_ray.core.progress import Reporter, best_round
 from epida_ray.data.plan import Columns, Plan, plan_inputs
-from epida_ray.data.storage import below, refusal
+from epida_ray.data.storage import Storage, below, refusal
 from epida_ray.generate.corpus import needs_corpus
 from epida_ray.method import prepare
 from epida_ray.method.card import write_card
@@ -62,6 +62,9 @@ def train(
         assert run.manifest.best is not None
         best = best_round(run.manifest.best.round, run.manifest.best.macro_f1)
         reporter.say(f"{request.output} is finished already: {best}")
+        if not request.keep_checkpoints:  # a run that was killed when it had just finished left them
+            with suppress(EpidaError, OSError):  # they do no harm
+                checkpoint.remove_all(Storage(request.output))
         return _result(request, run)
     with run, interruptible(run), run_trackers(request, run, reporter, write_report) as run.trackers:
         prepare.check_files(plans["input"], request.max_rejected)

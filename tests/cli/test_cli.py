@@ -114,6 +114,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         (["preview", "a text", "--generator", ":Foo"], "generator ':Foo' cannot be imported"),
         (["evaluate", "{evil}", "{in}"], "add --trust-code subprocess:Popen"),
         (["augment", "{in}", "-o", "{out}", "--classifier", "{evil}"], "add --trust-code subprocess:Popen"),
+        (["augment", "{in}", "-o", "o\udcff"], "--output: 'o\\udcff' is not valid UTF-8"),
+        (["check", "{in}", "-o", "o\udcff"], "o\\udcff' is not valid UTF-8"),
+        (["status", "o\udcff"], "o\\udcff' is not valid UTF-8"),
         (["nonsense"], "No such command 'nonsense'"),
     ],
 )

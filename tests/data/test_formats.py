@@ -9,6 +9,7 @@ import gzip
 import io
 import json
 import random
+import re
 from pathlib import Path
 
 import datasets
@@ -21,10 +22,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import epida_ray
 from epida_ray.core.errors import RequestError, RunError
 from epida_ray.data.plan import Columns, plan_inputs
 from epida_ray.data.reader import ShardReader
-from epida_ray.data.writer import open_writer
+from epida_ray.data.writer import csv_table, csv_text, open_writer
 
 SUFFIXES = [
     *(f".{kind}{packed}" for kind in ("csv", "tsv", "jsonl", "json") for packed in ("", ".gz", ".bz2", ".zst")),
@@ -94,6 +96,24 @@ def test_any_unicode_comes_back(tmp_path_factory, rows, suffix) -> None:
     path = tmp_path_factory.mktemp("fuzz") / f"in{suffix}"
     write(path, rows)
     assert texts_of(read(path)) == rows
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_a_table_as_csv_comes_back_field_by_field(delimiter: str, end: str) -> None:
+    odd = ("a\rb", "\r", "a\r\nb", "a\nb", '"', '""', 'say "a\r"', ",;\t", "", " a ")
+    rows = [[one, "x", f"{one} and {one}"] for one in odd]
+    text = csv_text(rows, delimiter, end)
+    assert list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)) == rows
+    named = [dict(zip("abc", row, strict=True)) for row in rows]
+    assert list(csv.DictReader(io.StringIO(csv_table("abc", named), newline=""))) == named
+    assert csv_table(("a", "b"), [{"a": 1.5, "c": "not asked for"}]) == "a,b\n1.5,\n"
+
+
+def test_only_data_makes_csv_by_hand() -> None:
+    package = Path(epida_ray.__file__).parent
+    found = {f.parent.name for f in package.rglob("*.py") if re.search(r"csv\.(writer|DictWriter)\(", f.read_text())}
+    assert found == {"data"}
 
 
 def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 
-from epida_ray.core.errors import RequestError, TransientError
+from epida_ray.core.errors import RequestError, RunError, TransientError
 from epida_ray.data import retry
 from epida_ray.data.atomic import move
 from epida_ray.data.storage import Storage, below, check_url, open_filesystem, url_of, whole_file
@@ -275,6 +275,7 @@ OPERATIONS: list[Callable[[Storage], object]] = [
     lambda s: s.names("a"),
     lambda s: s.sizes("a"),
     lambda s: s.footer("a/b.parquet"),
+    lambda s: s.from_own("a/b.parquet", lambda file: file.read()),
     lambda s: s.remove("a/b.parquet"),
     lambda s: s.local_copy("a"),
     lambda s: s.create("a/1.json", b"1"),
@@ -352,6 +353,9 @@ def test_a_damaged_footer_is_told_from_a_failing_store(tmp_path: Path, where: in
     (tmp_path / "a.parquet").write_bytes(data)
     if where == 4:  # not in the footer
         assert storage.footer("a.parquet").num_rows == 1
+        assert storage.from_own("a.parquet", lambda file: file.metadata.num_rows) == 1
     else:
         with pytest.raises(ValueError):
             storage.footer("a.parquet")
+        with pytest.raises(RunError, match=r"a\.parquet (cannot be read|is not a file that a run wrote): .*restore"):
+            storage.from_own("a.parquet", lambda file: file.read())

@@ -91,6 +91,21 @@ def test_the_data_of_a_run(tmp_path):
     assert "model" in data["map"]["missing"]
 
 
+def test_only_files_of_the_run_are_shown(tmp_path):
+    run = write_run(tmp_path / "run", 4)
+    names = [f"{folder}/{name}.parquet" for folder in ("augmented", "candidates") for name in "ab"]
+    files = {name: (run / name).stat().st_size for name in names}
+    (run / "committed.json").write_text(json.dumps(files))
+    storage = Storage(str(run))
+    (run / "rejected" / "a.parquet").rename(run / "rejected" / "input.parquet")  # of no shard
+    before = report_data(storage)
+    assert len(before["kept"]["text"]) == 12 and len(before["rejected"]["rows"]) == 1
+    storage.write_table("augmented/notes.parquet", pa.table({"mine": [1]}))
+    storage.write_table("rejected/notes.parquet", pa.table({"mine": [1]}))
+    storage.write_table("candidates/old.parquet", pq.read_table(run / "candidates" / "a.parquet"))
+    assert report_data(storage) == before
+
+
 @pytest.mark.parametrize("candidates", [True, False])
 def test_hidden_states_of_the_runs_own_model(tmp_path, candidates):
     pytest.importorskip("sklearn", reason="pip install 'epida-ray[report]'")

@@ -11,7 +11,7 @@ import pytest
 
 import epida_ray
 from epida_ray.classify import create
-from epida_ray.core.errors import RequestError
+from epida_ray.core.errors import RequestError, RunError
 from epida_ray.method import stages
 from epida_ray.method.output import Origin, candidate_rows, kept_rows, original_rows
 from epida_ray.method.requests import AugmentRequest
@@ -69,6 +69,23 @@ def test_bad_texts_are_left_out_with_a_warning_and_bad_requests_refused() -> Non
         epida_ray.augment_texts(TEXTS, NAMES, select="nonsense")
     with pytest.raises(RequestError, match="at least two classes"):
         epida_ray.augment_texts(TEXTS, ["ask"] * len(TEXTS))
+
+
+def test_options_for_the_output_are_heeded_or_refused() -> None:
+    judge = create("linear", LABELS)
+    judge.fit(TEXTS, np.array([LABELS.index(n) for n in NAMES]), np.ones(len(TEXTS), np.float32), 0)
+    plain = epida_ray.augment_texts(TEXTS[:4], NAMES[:4], classifier=judge, m=2)
+    found = epida_ray.augment_texts(TEXTS[:4], NAMES[:4], classifier=judge, m=2, with_originals=True)
+    rank = np.array(found["rank"].to_pylist())
+    assert found.filter(pa.array(rank > 0)).equals(plain)
+    assert found.filter(pa.array(rank == 0))["text"].to_pylist() == TEXTS[:4]
+    with pytest.raises(RequestError, match="returns no candidates; leave out candidates"):
+        epida_ray.augment_texts(TEXTS, NAMES, classifier=judge, candidates=True)
+    some = ["blue lamp here", "", "old chair there"]
+    with pytest.raises(RunError, match="1 of 3 texts were rejected, more than max_rejected 0.1 allows; the first, 1: "):
+        epida_ray.augment_texts(some, ["ask"] * 3, classifier=judge, m=1, max_rejected=0.1)
+    with pytest.warns(UserWarning, match="1 of 3 texts were rejected; the first, 1: the text is empty"):
+        epida_ray.augment_texts(some, ["ask"] * 3, classifier=judge, m=1, max_rejected=0.5)
 
 
 def test_blocks_have_the_declared_columns_at_every_seam() -> None:

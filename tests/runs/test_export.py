@@ -162,3 +162,54 @@ def test_a_finished_training_of_which_something_is_gone_is_noticed(tmp_path: Pat
         Run(directory).open("train", {"m": 3}, {})
     Path(directory, layout.COMMITTED).unlink()
     assert Run(directory).open("train", {"m": 3}, {}), "it was made by a version that wrote no such list"
+
+
+@pytest.mark.parametrize("kind", ["augment", "label", "train"])
+def test_a_file_that_changed_is_not_read(tmp_path: Path, kind: Kind) -> None:
+    directory = finished(tmp_path, kind)
+    (file,) = Path(directory).rglob("in-*.parquet")
+    data = file.read_bytes()
+    whole = pq.read_table(file)
+    changed = pa.table({"text": [text.replace("plain", "plane") for text in TEXTS]})
+    Run(directory).storage.write_table(str(file.relative_to(directory)), changed)
+    assert len(file.read_bytes()) == len(data), "the size alone would tell"
+    for use in (epida_ray.read, lambda d: export(d, str(tmp_path / "out.csv"))):
+        with pytest.raises(RunError, match=f"{file.name} has changed since the run was finished; put it back"):
+            use(directory)
+    assert not (tmp_path / "out.csv").exists()
+    file.write_bytes(data)
+    assert epida_ray.read(directory) == whole.replace_schema_metadata(None)
+
+
+def test_a_list_of_an_earlier_version_has_sizes_alone(tmp_path: Path) -> None:
+    directory = finished(tmp_path, "augment")
+    file = Path(directory) / "committed.json"
+    files = json.loads(file.read_text())
+    assert all(set(one) == {"size", "sha256"} for one in files.values())
+    file.write_text(json.dumps({name: one["size"] for name, one in files.items()}))
+    assert epida_ray.read(directory).to_pydict() == {"text": TEXTS}
+    file.write_text(json.dumps({name: one["size"] + 1 for name, one in files.items()}))
+    with pytest.raises(RequestError, match="missing or damaged"):
+        epida_ray.read(directory)
+
+
+WRONG_LISTS = [
+    "[]", "null", "3", "{", '{"a": "b"}', '{"a": {"size": 3}}', '{"a": {"size": "3", "sha256": null}}', '{"a": [1]}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", WRONG_LISTS)
+def test_a_list_of_another_shape_is_damaged(tmp_path: Path, text: str) -> None:
+    directory = finished(tmp_path, "augment")
+    (Path(directory) / "committed.json").write_text(text)
+    with pytest.raises(RequestError, match="files of the run in .* are missing or damaged; run its command again"):
+        epida_ray.read(directory)
+    with Run(directory) as run:
+        assert not run.open("augment", {"m": 3}, {}), "a run with such a list goes on"
+
+
+def test_a_finished_training_with_a_list_of_another_shape_says_so(tmp_path: Path) -> None:
+    directory = finished(tmp_path, "train")
+    (Path(directory) / "committed.json").write_text("[]")
+    with pytest.raises(RunError, match="of the finished training in .* are missing or damaged, such as committed.json"):
+        Run(directory).open("train", {"m": 3}, {})

@@ -26,6 +26,21 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "manifest.json").read_text())["format"] == FORMAT
 
 
+def test_a_message_or_a_command_that_is_no_utf_8_is_written_with_question_marks(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    written = Manifest(
+        kind="augment",
+        status="failed",
+        request={},
+        failure="mine: \udcff",
+        problem="a \ud800",
+        command=["epida", "\udcff"],
+    )
+    written.write(storage)
+    found = read_manifest(storage)
+    assert (found.failure, found.problem, found.command) == ("mine: ?", "a ?", ["epida", "?"])
+
+
 OTHERWISE_VALID = '"kind": "train", "status": "finished", "request": {}'
 
 

@@ -14,7 +14,7 @@ from epida_ray.core import steps
 from epida_ray.data import atomic, retry, storage
 from epida_ray.data.storage import Storage
 from epida_ray.method import round_worker
-from epida_ray.runs import lease, run
+from epida_ray.runs import commit, lease, run
 from epida_ray.runs.counts import ShardCounts
 from epida_ray.runs.run import Run
 from tests.simulator.world import World
@@ -87,6 +87,7 @@ def simulated(world: World) -> Iterator[None]:
             (atomic, "uuid", types.SimpleNamespace(uuid4=unique)),
             (storage, "uuid", types.SimpleNamespace(uuid4=unique)),
             (run, "ThreadPoolExecutor", _Pool),
+            (commit, "ThreadPoolExecutor", _Pool),
             (run, "versions", dict),
             (Storage, "local_copy", lambda self, folder: folder),
         ):

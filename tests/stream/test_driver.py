@@ -131,7 +131,12 @@ def test_rounds_versions_metrics_and_the_best_model(tmp_path: Path) -> None:
     assert list((tmp_path / "run" / "tensorboard").iterdir())
 
     assert not list((tmp_path / "run" / "checkpoint").glob("*.safetensors")), "a finished run needs none"
+    left = tmp_path / "run" / "checkpoint" / "round-00003.safetensors"
+    left.write_bytes(b"of a run that was killed when it had just finished")
+    assert train(request.model_copy(update={"keep_checkpoints": True})).metrics == result.metrics
+    assert left.exists()
     assert train(request).metrics == result.metrics
+    assert not left.exists()
     with pytest.raises(RequestError, match="--rounds was 3, now 4"):
         train(request.model_copy(update={"rounds": 4}))
 
