@@ -158,7 +158,8 @@ class RoundTrainer:
         before = self.classifier.state()
         if kept is not None:
             kept = kept.followed_by_originals(len(self.dev))
-        self.learner.train(self._examples(self.train_rows.plus(self.dev), round_, kept, pool), 1)
+        assert isinstance(self.learner, FittedLearner)
+        self.learner.refit(self._examples(self.train_rows.plus(self.dev), round_, kept, pool))
         after: dict[str, np.ndarray] = self.classifier.state()
         self.classifier.load_state(before)
         return after
