@@ -63,7 +63,7 @@ class Experiment:
         methods, settings = self.plan(options)
         methods = [
             replace(m, generator_args=options.generator_args) if m.generator in options.generators else m
-            for m in methods
+            for m in self._chosen(methods, options)
         ]
         if options.settings:
             settings = options.settings
@@ -82,6 +82,17 @@ class Experiment:
             for seed in options.seeds or range(QUICK_SEEDS if options.quick else SEEDS)
             for method in methods
         ]
+
+    def _chosen(self, methods: list[Method], options: Options) -> list[Method]:
+        """Return the methods that --method names, in the experiment's order, or all of them."""
+        names = [m.name for m in methods]
+        if unknown := [name for name in options.methods if name not in names]:
+            for full, how in ((False, "without --quick"), (True, "with --full")):
+                if unknown[0] in {m.name for m in self.plan(replace(options, quick=False, full=full))[0]}:
+                    raise RequestError(f"{self.name} has the method {unknown[0]!r} only {how}")
+            listed = "; ".join(names)
+            raise RequestError(f"{self.name} has no method {unknown[0]!r}; choose one of: {listed}")
+        return [m for m in methods if m.name in options.methods] if options.methods else methods
 
 
 def _random(generator: str) -> str:

@@ -88,7 +88,8 @@ class Results:
         """
         if self.experiment.baselines:
             for baseline in self.experiment.baselines:
-                yield baseline, [(m, baseline) for m in self.methods if m != baseline]
+                if baseline in self.methods:
+                    yield baseline, [(m, baseline) for m in self.methods if m != baseline]
             return
         baselines = [m for m in self.methods if m.startswith(BASELINES)]
         random = {self._generator[m]: m for m in baselines if m.startswith("random ")}
