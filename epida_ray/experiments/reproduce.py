@@ -13,8 +13,9 @@ from epida_ray.core.errors import RunError
 from epida_ray.core.progress import Reporter, printable
 from epida_ray.data.storage import Storage, below
 from epida_ray.experiments.cache import ClassifierFacts, classifier_facts, environment, trial_key
-from epida_ray.experiments.catalogue import Experiment, find
+from epida_ray.experiments.catalogue import find
 from epida_ray.experiments.datasets import Dataset, load_dataset
+from epida_ray.experiments.experiment import Experiment
 from epida_ray.experiments.layout import PLOT, RESULTS, TABLE, TRIALS, trial_file
 from epida_ray.experiments.options import Options
 from epida_ray.experiments.plots import plot

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from epida_ray.experiments.catalogue import Experiment
+from epida_ray.experiments.experiment import Experiment
 from epida_ray.experiments.options import Options, Setting
 from epida_ray.experiments.statistics import Difference, mean_and_error, paired_difference
 from epida_ray.experiments.trials import Trial

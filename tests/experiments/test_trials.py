@@ -9,8 +9,9 @@ import pytest
 from epida_ray.classify import CLASSIFIERS
 from epida_ray.core.errors import RequestError, RunError
 from epida_ray.experiments import cache
+from epida_ray.experiments.arms import ablation_rows
 from epida_ray.experiments.cache import classifier_facts, environment, trial_key
-from epida_ray.experiments.catalogue import EXPERIMENTS, ablation_rows, find
+from epida_ray.experiments.catalogue import EXPERIMENTS, find
 from epida_ray.experiments.datasets import Dataset, load_directory
 from epida_ray.experiments.measures import kept_per_second, mirror
 from epida_ray.experiments.options import Options, make_options
