@@ -78,6 +78,12 @@ def sota(options: Options) -> Plan:
 
 FROZEN = replace(NONE, name="encoder", classifier="encoder")
 TUNED = replace(NONE, name="encoder, tuned", classifier="encoder", classifier_args={"tune": "contrastive"})
+RETUNED = {**TUNED.classifier_args, "retune": True}
+FULLY: dict[str, Any] = {"classifier": "encoder", "classifier_args": {"tune": "full"}}
+FULLY_RETUNED: dict[str, Any] = {"classifier": "encoder", "classifier_args": {"tune": "full", "retune": True}}
+FINE_TUNED = replace(
+    NONE, name="transformer, fine-tuned", classifier="minilm", classifier_args={"pooling": "mean"}
+)  # the encoder's network, trained as a whole
 UNLABELLED = 1500
 
 
@@ -92,7 +98,9 @@ def few_labels(options: Options) -> Plan:
     ]
     if options.full:
         methods += [
+            FINE_TUNED,
             TUNED,
+            replace(TUNED, name="encoder, tuned, balanced", balance=True),
             replace(TUNED, name="encoder, tuned + unlabelled texts", **pool),
             replace(NONE, name="cnn + unlabelled texts, tuned teacher", classifier="cnn", teacher=TUNED, **pool),
         ]
@@ -119,18 +127,27 @@ def views(options: Options) -> Plan:
             TUNED,
             Method("encoder, tuned + random EDA", select="random", classifier_args=TUNED.classifier_args, **with_eda),
             Method("encoder, tuned + EPiDA", classifier_args=TUNED.classifier_args, **with_eda),
+            Method("encoder, retuned + random EDA", select="random", classifier_args=RETUNED, **with_eda),
+            Method("encoder, retuned + EPiDA", classifier_args=RETUNED, **with_eda),
         ]
     return methods, FEW_LABELS
 
 
 def typos(options: Options) -> Plan:
-    noisy = replace(NONE, name="none", noise="spelling:0.3")
-    robust: dict[str, Any] = {"generator": "spelling", "generator_args": {"alpha": 0.3}, "noise": "spelling:0.3"}
-    return [
-        noisy,
+    noise: dict[str, Any] = {"noise": "spelling:0.3"}
+    robust: dict[str, Any] = {"generator": "spelling", "generator_args": {"alpha": 0.3}, **noise}
+    methods = [
+        replace(NONE, name="none", **noise),
         Method("random spelling", select="random", **robust),
         Method("worst spelling (REM)", select="rem", **robust),
-    ], FEW_LABELS
+    ]
+    if options.full:
+        methods += [
+            replace(NONE, name="encoder, fully tuned", **FULLY, **noise),
+            Method("encoder, fully tuned, worst spelling (REM)", select="rem", **FULLY, **robust),
+            Method("encoder, fully retuned, worst spelling (REM)", select="rem", **FULLY_RETUNED, **robust),
+        ]
+    return methods, FEW_LABELS
 
 
 def methods_map(options: Options) -> Plan:

@@ -47,7 +47,12 @@ EXPERIMENTS: dict[str, Experiment] = {
             "typos",
             "Training for misspelt texts",
             arms.typos,
-            notes=("The noisy test texts have three words in ten misspelt.",),
+            baselines=("none", "random spelling", "encoder, fully tuned"),
+            notes=(
+                "The noisy test texts have three words in ten misspelt.",
+                "fully retuned, with --full, is `epida train --robust`: each round tunes the encoder on the misspelt "
+                "texts too. fully tuned does so once, on the originals.",
+            ),
             extra=("noisy_macro_f1",),
         ),
         Experiment(
