@@ -14,6 +14,7 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
+import argparse
 import csv
 import statistics
 import sys
@@ -58,6 +59,7 @@ def seconds(run: Callable[[], object]) -> float:
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     torch.set_num_threads(1)
     folder = str(minilm_directory())
     texts = with_candidates(originals())

@@ -14,6 +14,7 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
+import argparse
 import csv
 import statistics
 import sys
@@ -56,6 +57,7 @@ def settings() -> dict[str, tuple[list[str], list[str], list[str], list[str]]]:
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     torch.set_num_threads(1)
     ratios: dict[str, list[float]] = {"float32": [], "int8": []}
     for name, (learn, y, test, truth) in settings().items():

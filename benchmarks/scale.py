@@ -28,7 +28,7 @@ import pyarrow as pa
 import ray
 from ray.cluster_utils import Cluster
 
-from epida_ray.data.plan import Columns, InputFile, Plan, _shard_rows
+from epida_ray.data.plan import Columns, InputFile, Plan, rows_per_shard
 from epida_ray.data.storage import Storage
 from epida_ray.runs.run import Run
 from epida_ray.stream.cluster import Pools
@@ -79,7 +79,7 @@ class SleepingScorer(Sleeper):
 
 def plan_of(rows: int) -> Plan:
     file = InputFile(path="corpus.parquet", format="parquet", bytes=100 * rows, digest="0" * 32, rows=rows)
-    return Plan(root="/nowhere", files=(file,), columns=Columns(), shard_rows=_shard_rows(rows))
+    return Plan(root="/nowhere", files=(file,), columns=Columns(), shard_rows=rows_per_shard(rows))
 
 
 def memory() -> float:

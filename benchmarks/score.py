@@ -10,6 +10,7 @@ import os
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import argparse
 import csv
 import statistics
 import sys
@@ -73,6 +74,7 @@ def seconds(run: Callable[[], object]) -> float:
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     torch.set_num_threads(1)
     texts = with_candidates(originals())
     print(f"{len(texts):,} texts of about {WORDS} words, 10 a sample, one thread, CPU time; plain: batches of {BATCH}")

@@ -11,6 +11,7 @@ the encoder with 32 clients. Needs `epida-ray[serve,onnx,minilm]`.
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import socket
@@ -132,7 +133,9 @@ def measured(command: list[str], port: int, lua: Path, seconds: int) -> tuple[li
 
 
 def main() -> int:
-    seconds = int(sys.argv[1]) if len(sys.argv) > 1 else 15
+    parser = argparse.ArgumentParser(description="epida serve against a plain FastAPI server, on the same weights.")
+    parser.add_argument("seconds", type=int, nargs="?", default=15, help="how long each of them is asked")
+    seconds = parser.parse_args().seconds
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         rng = np.random.default_rng(1)

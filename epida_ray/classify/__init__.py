@@ -90,7 +90,11 @@ class TorchClassifier(TrainableClassifier, Protocol):
 
 @runtime_checkable
 class FittedClassifier(TrainableClassifier, Protocol):
-    """Trained in one call. In online training, a later call starts from the weights of the one before where it can."""
+    """Trained in one call. In online training, a later call starts from the weights of the one before where it can.
+
+    Optional: `refit`, with the arguments of `fit`, is called in place of it for the fit with the dev rows that follows
+    the choice of a round.
+    """
 
     def fit(self, texts: Sequence[str], y: np.ndarray, weights: np.ndarray, seed: int) -> None:
         """Learn from texts, targets and a weight for each text.

@@ -51,9 +51,10 @@ class _Graph(nn.Module):
 class Encoder:
     """`model` is a directory of sentence-transformers, any AutoModel directory or a hub name; MiniLM-L6 by default.
 
-    `tune` is `none` (the encoder is frozen), `contrastive` or `full`; it happens in the first `fit`, and in each with
-    `retune`. `strength` is the weight of the data against the regulariser. With `label_names`, the names of the classes
-    are training texts, too: for names that mean something, and a handful of rows.
+    `tune` is `none` (the encoder is frozen), `contrastive` or `full`; it happens in the first `fit`. With `retune` it
+    happens in each, from the weights of `model` and with all texts of that `fit`. `strength` is the weight of the
+    data against the regulariser. With `label_names`, the names of the classes are training texts, too: for names that
+    mean something, and a handful of rows.
     """
 
     name = "encoder"
@@ -95,6 +96,8 @@ class Encoder:
         )
         self._tuned = 0
         """How many times the encoder was tuned."""
+        self._original = self.encoder.weights() if self.retune and tune != "none" else {}
+        """What every tuning starts from; kept only where there can be more than one."""
         classes, width = len(self.labels), self.encoder.width
         self._head = Head(np.zeros((classes, width), np.float32), np.zeros(classes, np.float32))
 
@@ -139,12 +142,12 @@ class Encoder:
 
         With `mixup`, the A of Beta(A, A), the head learns from mixtures of embeddings.
         """
-        a = distributions(y, len(self.labels)) * np.asarray(weights, np.float64)[:, None]
-        if self.label_names:
-            texts, a = _with_label_names(texts, a, self.labels)
+        texts, a = self._targets(texts, y, weights)
         if self.tune != "none" and (self.retune or not self._tuned):
             from epida_ray.classify.tuning import tune
 
+            if self._original:
+                self.encoder.load_weights(self._original)
             tune(
                 self.encoder,
                 texts,
@@ -156,6 +159,20 @@ class Encoder:
                 threads=self.threads,
             )
             self._tuned += 1
+        self._fit_head(texts, a, seed, mixup)
+
+    def refit(
+        self, texts: Sequence[str], y: np.ndarray, weights: np.ndarray, seed: int, mixup: float | None = None
+    ) -> None:
+        """Find the head's optimum on other rows, and leave the encoder as it is."""
+        self._fit_head(*self._targets(texts, y, weights), seed, mixup)
+
+    def _targets(self, texts: Sequence[str], y: np.ndarray, weights: np.ndarray) -> tuple[Sequence[str], np.ndarray]:
+        """Return texts and [N, C]: the targets of each times its weight."""
+        a = distributions(y, len(self.labels)) * np.asarray(weights, np.float64)[:, None]
+        return _with_label_names(texts, a, self.labels) if self.label_names else (texts, a)
+
+    def _fit_head(self, texts: Sequence[str], a: np.ndarray, seed: int, mixup: float | None) -> None:
         x = self.embed(texts)
         if mixup is not None:
             from epida_ray.classify.mixup import mixed_rows

@@ -65,12 +65,19 @@ class FittedLearner:
         self._more: dict[str, Any] = {} if mixup is None else {"mixup": mixup}
 
     def train(self, examples: Examples, epochs: int, after_epoch: Callable[[], None] | None = None) -> EpochLoss:
+        return self._learn(self.classifier.fit, examples, epochs)
+
+    def refit(self, examples: Examples) -> None:
+        """Fit once more, on more rows; what the classifier does only in its rounds, it does not repeat."""
+        self._learn(getattr(self.classifier, "refit", self.classifier.fit), examples, 1)
+
+    def _learn(self, fit: Callable[..., None], examples: Examples, epochs: int) -> EpochLoss:
         order = np.argsort(examples.terms, kind="stable")  # originals first: sums depend on the order of rows
         order = order[examples.weights[order] > 0]
         texts = [examples.texts[i] for i in order.tolist()]
         y, weights = examples.y[order], examples.weights[order]
         if epochs and len(texts):
-            self.classifier.fit(texts, y, weights, self.seed, **self._more)
+            fit(texts, y, weights, self.seed, **self._more)
         losses = cross_entropy(self.classifier.predict_proba(texts), y) * weights
         sums = np.bincount(examples.terms[order], losses, minlength=len(TERMS))
         return EpochLoss.of(sums / (len(examples.offsets()) - 1))

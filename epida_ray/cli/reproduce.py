@@ -54,6 +54,10 @@ def command(
             help="Data and its size, such as trec:1%, mine:60 or hub:ag_news:60. May be repeated.",
         ),
     ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Run only this method, named as in the table. May be repeated."),
+    ] = None,
     text_column: Annotated[str, shared("text_column")] = default("text_column"),
     label_column: Annotated[
         str | None, shared("label_column", "Column with the label. Without it, label_name or label.")
@@ -89,7 +93,7 @@ def command(
         raise RequestError("--data-dir D is missing: it is required unless every --setting is hub:NAME:SIZE")
     options = make_options(
         seeds=seeds, quick=quick, full=full, protocol=protocol, classifier=classifier, generators=generator or (),
-        settings=setting or (), clean=clean, steps=steps, learning_rate=learning_rate,
+        settings=setting or (), methods=method or (), clean=clean, steps=steps, learning_rate=learning_rate,
         text_column=text_column, label_column=label_column,
         classifier_args=key_values(classifier_args or []), generator_args=key_values(generator_args or []),
     )  # fmt: skip

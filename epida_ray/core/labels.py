@@ -40,12 +40,21 @@ def unknown_label(label: str, labels: Sequence[str]) -> str:
     return f"the label {label[:40]!r} is not one of {known}"
 
 
-def dev_split(y: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Return bool [N]: which rows go to dev. Each class gives its share, at least one row where it has two or more."""
+def dev_split(y: np.ndarray, share: float, seed: int, leader: np.ndarray | None = None) -> np.ndarray:
+    """Return bool [N]: which rows go to dev. Each class gives its share, at least one row where it has two or more.
+
+    `leader` [N] is the first row with the text of each row. Rows of one text go to the same side, or the model would be
+    measured on what it has learned by heart, and count as one row. No class gives all of its rows.
+    """
     taken = np.zeros(len(y), np.bool_)
+    first = np.arange(len(y)) if leader is None else leader
     random = np.random.default_rng([seed, 2])
     for label in np.unique(y):
-        rows = random.permutation(np.flatnonzero(y == label))
+        rows = random.permutation(np.flatnonzero((y == label) & (first == np.arange(len(y)))))
         count = min(max(1, round(share * len(rows))), len(rows) - 1)
-        taken[rows[:count]] = True
+        taken[rows[: max(0, count)]] = True
+    taken = taken[first]
+    for label in np.unique(y):
+        if taken[y == label].all():  # its texts are in another class, too
+            taken[first == first[y == label][0]] = False
     return taken

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from epida_ray.core.errors import RequestError
 from epida_ray.data.discovery import find
 from epida_ray.data.formats import chosen_delimiter, known_encoding
-from epida_ray.data.inspection import EMPTY, Columns, InputFile, inspect_file
+from epida_ray.data.inspection import EMPTY, Columns, InputFile, Inspected, inspect_file
 from epida_ray.data.scan import STEP
 
 __all__ = ["EMPTY", "Columns", "InputFile", "Plan", "Shard", "plan_inputs"]
@@ -104,6 +104,13 @@ class Plan(BaseModel):
         return [(f.path, f.bytes, f.digest) for f in self.files]
 
 
+def _without_rows(inspected: list[Inspected]) -> list[str]:
+    empty = [one.file.path for one in inspected if not one.file.error and not one.file.rows]
+    if len(empty) < 2:
+        return [f"{path}: it has no rows" for path in empty]
+    return [f"{len(empty):,} files have no rows, such as {empty[0]}"]
+
+
 def plan_inputs(
     location: str,
     columns: Columns,
@@ -140,7 +147,7 @@ def plan_inputs(
         label_type=types.pop() if len(types) == 1 else "string",
         shard_rows=shard_rows,
         skipped=tuple(found.skipped),
-        notes=(*found.notes, *(note for one in inspected for note in one.notes)),
+        notes=(*found.notes, *(note for one in inspected for note in one.notes), *_without_rows(inspected)),
     )
     if columns.id is not None:
         from epida_ray.data.reader import check_ids

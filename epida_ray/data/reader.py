@@ -141,8 +141,8 @@ class ShardReader:
         columns = self.plan.columns
         if self._opened is None or self._opened[0] != shard.file:
             handle = opened or self._open(file)
+            self._check_size(handle, file)  # first: a file that was replaced by a damaged one is no damaged input
             parquet = open_parquet(handle, columns.names(), None if self.whole else ())
-            self._check_size(handle, file)
             bounds = [0]
             for i in range(parquet.metadata.num_row_groups):
                 bounds.append(bounds[-1] + parquet.metadata.row_group(i).num_rows)

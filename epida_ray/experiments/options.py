@@ -29,6 +29,8 @@ class Options:
     """For each of `generators`."""
     settings: tuple[Setting, ...] = ()
     """Replace the experiment's own."""
+    methods: tuple[str, ...] = ()
+    """Names of the methods to run. Without any, all of the experiment."""
     clean: bool = False
     steps: int | None = None
     learning_rate: float | None = None
@@ -45,6 +47,7 @@ def make_options(
     generators: Sequence[str] = (),
     generator_args: dict[str, Any] | None = None,
     settings: Sequence[str] = (),
+    methods: Sequence[str] = (),
     steps: int | None = None,
     learning_rate: float | None = None,
     **more: Any,
@@ -65,7 +68,7 @@ def make_options(
     return Options(
         seeds=tuple(range(seeds or 0)), quick=quick, full=full, protocol=cast(Protocol, protocol),
         generators=tuple(generators), generator_args=generator_args or {}, settings=tuple(map(_setting, settings)),
-        steps=steps, learning_rate=learning_rate, **more,
+        methods=tuple(methods), steps=steps, learning_rate=learning_rate, **more,
     )  # fmt: skip
 
 

@@ -6,15 +6,16 @@ import json
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from epida_ray.core.errors import RunError
 from epida_ray.core.progress import Reporter, printable
 from epida_ray.data.storage import Storage, below
 from epida_ray.experiments.cache import ClassifierFacts, classifier_facts, environment, trial_key
-from epida_ray.experiments.catalogue import Experiment, find
+from epida_ray.experiments.catalogue import find
 from epida_ray.experiments.datasets import Dataset, load_dataset
+from epida_ray.experiments.experiment import Experiment
 from epida_ray.experiments.layout import PLOT, RESULTS, TABLE, TRIALS, trial_file
 from epida_ray.experiments.options import Options
 from epida_ray.experiments.plots import plot
@@ -57,7 +58,7 @@ def reproduce(
     for note in work.data_notes:
         reporter.say(note)
     reporter.say(f"{name}: {len(work.trials)} trials, {len(work.missing)} to run")
-    if before is not None and (changed := sorted(k for k in before | request if before.get(k) != request.get(k))):
+    if before is not None and (changed := _changed({"methods": []} | before, request)):
         reporter.warn(
             f"this replaces the table in {below(storage.location, name)}, which has other options "
             f"({', '.join(changed)}); its trials are kept, so the same command restores it in a moment"
@@ -115,17 +116,22 @@ def _earlier_request(storage: Storage, name: str) -> dict[str, Any] | None:
     return read_manifest(Storage(below(storage.location, name))).request
 
 
+def _changed(before: Mapping[str, Any], request: Mapping[str, Any]) -> list[str]:
+    return sorted(k for k in {**before, **request} if before.get(k) != request.get(k))
+
+
 def _plan(experiment: Experiment, data_dir: str, options: Options, storage: Storage) -> Work:
     """Load the data and check everything that can be checked before the first trial runs."""
     for generator in options.generators:
         GENERATORS.find(generator)
     trials = experiment.trials(options)
+    every = experiment.trials(replace(options, methods=()))
     columns = options.text_column, options.label_column
     data = {name: load_dataset(name, data_dir, *columns) for name in dict.fromkeys(t.dataset for t in trials)}
     for trial in {(t.dataset, t.size, t.seed): t for t in trials}.values():
         split_trial(trial, data[trial.dataset])
     digests = {name: d.digest() for name, d in data.items()}
-    classifier = classifier_facts(trials[0], data[trials[0].dataset].labels)
+    classifier = classifier_facts(every[0], data[every[0].dataset].labels)  # a part of all keys, whatever --method says
     keyed, environments = [], {}
     for trial in trials:
         found = environment(trial, classifier)

@@ -6,8 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+<<<<<<< HEAD
 from epida_ray.data.writer import csv_table
 from epida_ray.experiments.catalogue import Experiment
+=======
+from epida_ray.experiments.experiment import Experiment
+>>>>>>> fix-C
 from epida_ray.experiments.options import Options, Setting
 from epida_ray.experiments.statistics import Difference, mean_and_error, paired_difference
 from epida_ray.experiments.trials import Trial
@@ -87,7 +91,8 @@ class Results:
         """
         if self.experiment.baselines:
             for baseline in self.experiment.baselines:
-                yield baseline, [(m, baseline) for m in self.methods if m != baseline]
+                if baseline in self.methods:
+                    yield baseline, [(m, baseline) for m in self.methods if m != baseline]
             return
         baselines = [m for m in self.methods if m.startswith(BASELINES)]
         random = {self._generator[m]: m for m in baselines if m.startswith("random ")}

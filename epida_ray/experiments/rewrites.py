@@ -13,6 +13,7 @@ from epida_ray.classify.learning import make_learner
 from epida_ray.core.errors import RunError
 from epida_ray.core.labels import dev_split
 from epida_ray.experiments.measures import round_measures
+from epida_ray.method.folds import first_of_text
 from epida_ray.method.rewriter import Rewriter
 from epida_ray.method.round import kept_texts
 from epida_ray.method.round_plan import round_blocks
@@ -63,7 +64,7 @@ def cross_fitted_judges(classifiers: Sequence[Any], rows: LabelledRows, options:
 
     Return no judges when there are too few rows for two halves.
     """
-    first = dev_split(rows.y, 0.5, options.training.seed)
+    first = dev_split(rows.y, 0.5, options.training.seed, first_of_text(rows.texts))
     halves = [np.flatnonzero(first), np.flatnonzero(~first)]
     if not all(map(len, halves)):
         return []

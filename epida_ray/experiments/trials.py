@@ -109,6 +109,8 @@ class Trial:
             balance=method.balance, mixup=method.mixup, mixup_layer=method.mixup_layer, m=method.m, k=method.k,
             select=method.select, combine=method.combine, alpha=method.alpha, normalize=method.normalize,
             online=method.online, curriculum=method.curriculum, loss=method.loss,
+            # a method's own classifier is in no key of a result, and so its threads must not depend on the machine
+            threads=1 if method.classifier else None,
             pretrain_epochs=None if method.pretrain else 0, rounds=self.rounds, learning_rate=self.learning_rate,
             dev_share=self.dev_share, seed=self.seed, **{"max_rejected": 1.0} | more,
         )  # type: ignore[arg-type]  # fmt: skip

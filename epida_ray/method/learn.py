@@ -13,7 +13,7 @@ from epida_ray.classify.threads import torch_threads
 from epida_ray.data.plan import Columns, InputFile, Plan, Shard, rows_per_shard
 from epida_ray.method import stages
 from epida_ray.method.output import general_reason, pool_rows, rejected_of
-from epida_ray.method.pool import class_prior, pool_plan, pool_shards, pool_texts
+from epida_ray.method.pool import class_prior, hashes, pool_plan, pool_shards, pool_texts, without
 from epida_ray.method.requests import TrainRequest
 from epida_ray.method.rewriter import Rewriter
 from epida_ray.method.round import kept_labels, kept_texts
@@ -75,6 +75,7 @@ def learn(
         learn_from = LabelledRows(rows.ids, rows.texts, teacher.predict_proba(rows.texts))
     trainer = RoundTrainer(classifier, learn_from, dev, options)
     prior = class_prior(request.prior, labels, rows.y)
+    known = hashes(rows.texts, dev.texts) if pool is not None else frozenset()
 
     def check(blocks: Sequence[Block], round_: int, pool: bool) -> None:
         rejected = [row for block in blocks for row in rejected_of(block)]
@@ -94,7 +95,8 @@ def learn(
         with torch_threads(1):
             scored = [_scored(block, teacher or classifier, again, round_) for block in pool.blocks(round_, request)]
         check([block for block, _ in scored], round_, True)
-        return pool_texts(pa.concat_tables([pool_rows(*one) for one in scored]), prior, request.pool_weight)
+        table = without(pa.concat_tables([pool_rows(*one) for one in scored]), known)
+        return pool_texts(table, prior, request.pool_weight)
 
     trainer.run(kept_of, None if pool is None else pool_of)
     return trainer.progress

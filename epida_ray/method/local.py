@@ -40,7 +40,7 @@ def train(request: TrainRequest, reporter: Reporter | None = None) -> Trained:
     pool = plans.get("unlabelled")
     class_prior(request.prior, found.labels, rows.y)  # it may be wrong, and that is said first
     if pool is not None:
-        prepare.check_pool(request, plans, found.labels, reporter)
+        prepare.check_pool(request, plans, found, reporter)
         pool = pool_plan(pool, request, len(found.labels))
     teacher = prepare.load_teacher(request, found.labels) if request.teacher is not None else None
     unlabelled = None if pool is None else Unlabelled(pool, ShardReader(pool).read)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from hashlib import blake2b
 
 import numpy as np
@@ -84,6 +84,8 @@ def pool_texts(table: pa.Table, prior: np.ndarray, share: float) -> PoolTexts:
 
     A text and its rewrites have the same soft label; the rewrites of a text weigh as much as the text.
     """
+    if not len(table):
+        return PoolTexts([], np.zeros((0, len(prior)), np.float32), np.zeros(0, np.float32), share)
     p = np.array(table["probabilities"].to_pylist(), np.float32).reshape(len(table), len(prior))
     soft, weights = soft_labels(p, prior)
     texts, rewrites = table["text"].to_pylist(), table["rewrites"].to_pylist()
@@ -97,6 +99,15 @@ def pool_texts(table: pa.Table, prior: np.ndarray, share: float) -> PoolTexts:
         np.concatenate([weights, weights[owner] / np.maximum(counts[owner], 1)]).astype(np.float32),
         share,
     )
+
+
+def without(table: pa.Table, known: Set[bytes]) -> pa.Table:
+    """Return the rows whose text has none of these hashes: labelled texts are not unlabelled ones, too."""
+    return table.filter(pa.array([text_hash(text) not in known for text in table["text"].to_pylist()], pa.bool_()))
+
+
+def hashes(*texts: Iterable[str]) -> frozenset[bytes]:
+    return frozenset(text_hash(text) for some in texts for text in some)
 
 
 def pseudo_rows(table: pa.Table, used: PoolTexts, labels: Sequence[str], round_: int, version: int) -> pa.Table:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -38,7 +37,7 @@ from epida_ray.method.checks import (
 from epida_ray.method.contents import contents, versions_of
 from epida_ray.method.evaluate import no_model
 from epida_ray.method.output import RejectedRow, rejected_table
-from epida_ray.method.pool import pool_plan, pool_shards, text_hash
+from epida_ray.method.pool import hashes, pool_plan, pool_shards, text_hash
 from epida_ray.method.requests import (
     NO_GENERATOR,
     AugmentRequest,
@@ -162,39 +161,44 @@ def load_teacher(request: Any, labels: Sequence[str]) -> Any:
     return teacher
 
 
-def check_pool(request: Any, plans: dict[str, Plan], labels: Sequence[str], reporter: Reporter) -> None:
+def check_pool(request: Any, plans: dict[str, Plan], found: Prepared, reporter: Reporter) -> None:
     """Say what is unusual about the unlabelled texts; raise RequestError when none can be used."""
-    plan = pool_plan(plans["unlabelled"], request, len(labels))
-    known: dict[bytes, str] = {}
-    for name in ("eval", "dev"):
-        if name in plans:
-            known |= {text_hash(row.text): name for row in read_labelled(plans[name])[0]}
+    plan = pool_plan(plans["unlabelled"], request, len(found.labels))
+    labelled_ones = hashes(row.text for some in (found.train, found.dev) for row in some)
+    tested = hashes(row.text for row in read_labelled(plans["eval"])[0]) if "eval" in plans else frozenset()
     reader = ShardReader(plan)
     say_of_unread_labels(plans["unlabelled"], request.label_column, reporter)
     good = 0
     seen: list[str] = []
-    found: Counter[str] = Counter()
+    ours = theirs = 0
     used = {s for r in range(1, request.rounds + 1) for s in pool_shards(plan, r, request.pool_rows, request.seed)}
     for shard in sorted(used):
         table = reader.read(shard)
         for text, reason in zip(table["text"].to_pylist(), table["reason"].to_pylist(), strict=True):
-            if reason is None:
-                good += 1
-                if good <= SCRIPT_ROWS:
-                    seen.append(text)
-                if (where := known.get(text_hash(text))) is not None:
-                    found[where] += 1
+            if reason is not None:
+                continue
+            if (one := text_hash(text)) in labelled_ones:
+                ours += 1
+                continue
+            good += 1
+            theirs += one in tested
+            if good <= SCRIPT_ROWS:
+                seen.append(text)
     if not good:
-        raise RequestError(f"--unlabelled: {request.unlabelled} has no text that can be used")
-    ours = ShardReader(plans["input"]).read(next(iter(plans["input"].shards())))["text"].to_pylist()
-    warn_of_other_script([text for text in ours[:SCRIPT_ROWS] if text], seen, reporter)
-    for where, count in found.items():
+        but = f" but {ours:,} of the labelled texts" if ours else ""
+        raise RequestError(f"--unlabelled: {request.unlabelled} has no text that can be used{but}")
+    warn_of_other_script([row.text for row in found.train[:SCRIPT_ROWS]], seen, reporter)
+    if ours:
+        where = "TRAIN or --dev" if "dev" in plans else "TRAIN"
+        reporter.warn(f"{ours:,} texts of --unlabelled are in {where} too and are left out: their labels are known")
+    if theirs:
         reporter.warn(
-            f"{count:,} texts of --unlabelled are in --{where} too: the model learns from them without their labels, "
+            f"{theirs:,} texts of --unlabelled are in --eval too: the model learns from them without their labels, "
             "so its score may be too high; remove them for a fair figure"
         )
     if good < FEW_POOL_ROWS:
-        reporter.warn(f"--unlabelled has only {good} texts; a gain is likely from a few hundred on")
+        texts = "text" if good == 1 else "texts"
+        reporter.warn(f"--unlabelled has only {good} {texts}; a gain is likely from a few hundred on")
 
 
 def read_labelled(plan: Plan, limit: int | None = None) -> tuple[list[Row], list[RejectedRow]]:

@@ -402,6 +402,14 @@ class TrainRequest(MethodRequest):
             raise ValueError("--select divergence needs a --teacher")
         return self
 
+    def classifier_options(self) -> dict[str, Any]:
+        """Return the arguments to create the classifier with; with --robust an encoder is tuned on noisy texts, too."""
+        options = super().classifier_options()
+        encoder = self.classifier == "encoder" or self.classifier.startswith("encoder:")
+        if self.robust is not None and encoder and options.get("tune", "none") != "none":
+            return {"retune": True} | options
+        return options
+
     @property
     def augmenting(self) -> bool:
         """Whether the run trains on rewrites; without, it trains on the originals only."""

@@ -18,7 +18,7 @@ from epida_ray.core.errors import RunError
 from epida_ray.core.steps import Patience, listening
 from epida_ray.data.arrow import open_own
 from epida_ray.data.storage import Storage
-from epida_ray.method.pool import pool_texts, pseudo_rows
+from epida_ray.method.pool import hashes, pool_texts, pseudo_rows, without
 from epida_ray.method.prepare import read_prepared
 from epida_ray.method.round import kept_of_rows
 from epida_ray.method.trainer import LearnOptions, Progress, RoundTrainer
@@ -149,7 +149,8 @@ class Worker:
     def _pool(self, round_: int, version: int) -> PoolTexts:
         """Read the round's unlabelled texts, give them soft labels and weights, and write these down."""
         assert self.task.pool is not None
-        table = self._read(layout.round_folder(layout.POOL, round_))
+        known = hashes(self.trainer.train_rows.texts, self.trainer.dev.texts)
+        table = without(self._read(layout.round_folder(layout.POOL, round_)), known)
         used = pool_texts(table, self.task.pool.prior, self.task.pool.weight)
         if self.rank == 0:
             written = pseudo_rows(table, used, self.trainer.classifier.labels, round_, version)

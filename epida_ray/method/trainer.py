@@ -17,6 +17,7 @@ from epida_ray.classify.targets import distributions
 from epida_ray.classify.training import DevScore, TrainingOptions, dev_score
 from epida_ray.core.errors import RequestError, RunError
 from epida_ray.core.labels import dev_split, label_numbers
+from epida_ray.method.folds import first_of_text
 from epida_ray.method.schedule import Schedule, make_schedule
 
 DEV_SHARE = 0.2
@@ -43,8 +44,8 @@ class LabelledRows(NamedTuple):
         return LabelledRows(self.ids + others.ids, self.texts + others.texts, np.concatenate([self.y, y]))
 
     def split(self, share: float, seed: int) -> tuple[LabelledRows, LabelledRows]:
-        """Return (rows to learn from, dev rows)."""
-        taken = dev_split(self.y, share, seed)
+        """Return (rows to learn from, dev rows); rows of one text are all among the first or all among the second."""
+        taken = dev_split(self.y, share, seed, first_of_text(self.texts))
         return self.take(np.flatnonzero(~taken)), self.take(np.flatnonzero(taken))
 
 
@@ -168,7 +169,8 @@ class RoundTrainer:
         before = self.classifier.state()
         if kept is not None:
             kept = kept.followed_by_originals(len(self.dev))
-        self.learner.train(self._examples(self.train_rows.plus(self.dev), round_, kept, pool), 1)
+        assert isinstance(self.learner, FittedLearner)
+        self.learner.refit(self._examples(self.train_rows.plus(self.dev), round_, kept, pool))
         after: dict[str, np.ndarray] = self.classifier.state()
         self.classifier.load_state(before)
         return after

@@ -272,8 +272,8 @@ def row_sum(row):  # type: ignore[no-untyped-def]
 def log(x):  # type: ignore[no-untyped-def]
     """Return the logarithm of a positive, normal number, to 1e-13.
 
-    In plain arithmetic the compiler does several at once, in half the time of libm's `log`, and the bits are the same
-    on every processor.
+    In plain arithmetic the compiler does several at once, in half the time of libm's `log`, and the bits do not
+    depend on the instructions that a processor has.
     """
     # x = m·2^e with m in [√½, √2): the exponent field of x·√2 is e + 1023
     bits = np.float64(x).view(np.uint64) + _BELOW_ONE

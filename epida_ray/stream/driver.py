@@ -83,7 +83,7 @@ def _prepare(request: TrainRequest, plans: dict[str, Plan], generator: Any, run:
     if "unlabelled" in plans:
         y = prepare.labelled(found.train, found.labels).y
         class_prior(request.prior, found.labels, y)
-        prepare.check_pool(request, plans, found.labels, reporter)
+        prepare.check_pool(request, plans, found, reporter)
     soft = None
     if request.teacher is not None:
         teacher = prepare.load_teacher(request, found.labels)

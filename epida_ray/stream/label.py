@@ -11,6 +11,7 @@ from epida_ray.core.progress import Reporter
 from epida_ray.data.plan import Columns, plan_inputs
 from epida_ray.data.storage import below
 from epida_ray.method import prepare
+from epida_ray.method.contents import contents, versions_of
 from epida_ray.method.requests import NO_GENERATOR, LabelRequest
 from epida_ray.method.review import write_review
 from epida_ray.method.stages import RoundOptions
@@ -43,7 +44,12 @@ def label(request: LabelRequest, reporter: Reporter | None = None) -> LabelResul
     plan = plan_inputs(request.input, columns, request.encoding, request.output, request.delimiter)
     for line in plan.remarks():
         reporter.say(line)
-    identity = request.result_options() | {"input": digest(plan.identity()), "model": directory_digest(model)}
+    identity = request.result_options() | {
+        "input": digest(plan.identity()),
+        "model": directory_digest(model),
+        "contents": contents([name for name in request.trust_code if ":" in name], {}),
+        "versions": versions_of(()),
+    }
     run = Run(request.output, layout.LABELLED)
     if run.open("label", identity, prepare.execution_options(request, identity), take_over=request.take_over):
         reporter.say(f"{request.output} is finished already: {run.manifest.done.kept:,} texts labelled")

@@ -68,7 +68,9 @@ class Loop:
                 self.metrics.weights(version_for(round_, 0), version)
                 self._judge(round_, version, candidates, scorers)
             self._wait_for_training(tracker)
-        report(self.run_, None, final=True)  # the newest round's line has its times only now
+        newest = report(self.run_, None, final=True)  # the newest round's line has its times only now
+        if newest is not None:
+            self._check_complete(newest["round"])
 
     def rounds_to_judge(self) -> list[int]:
         request = self.request
@@ -101,6 +103,22 @@ class Loop:
             except (FileNotFoundError, ValueError):
                 return False
         return True
+
+    def _check_complete(self, last: int) -> None:
+        """Fail the run when a planned shard of a round that was trained on is missing from the output."""
+        job, storage = self._job(), self.run_.storage
+        planned = {
+            job.file(layout.POOL if work.pool else layout.AUGMENTED, work)
+            for round_ in range(1, last + 1)
+            for work in self._work(round_)
+        }
+        folders = {name.rpartition("/")[0] for name in planned}
+        missing = planned - {f"{folder}/{name}" for folder in folders for name in storage.names(folder)}
+        if missing:
+            raise RunError(
+                f"{len(missing):,} of {len(planned):,} planned shards are missing, such as {min(missing)}; "
+                "training used them, so train again with another --output"
+            )
 
     def _job(self) -> Job:
         run = self.run_

@@ -188,11 +188,30 @@ def test_tuning_separates_the_classes_once(saved, tune):
     weights = classifier.encoder.weights()
     classifier.fit(TEXTS, Y, ONES, 0)
     assert all(np.array_equal(weights[k], v) for k, v in classifier.encoder.weights().items())
-    again = Encoder(saved(), LABELS, tune=tune, retune=True)
-    again.load_state(classifier.state())
-    again.steps = 1
-    again.fit(TEXTS, Y, ONES, 0)
-    assert not all(np.array_equal(weights[k], v) for k, v in again.encoder.weights().items())
+
+
+@pytest.mark.parametrize("tune", ["contrastive", "full"])
+def test_every_tuning_starts_from_the_weights_of_the_model_and_learns_all_texts(saved, tune):
+    def encoder() -> Encoder:
+        return Encoder(saved(), LABELS, tune=tune, steps=5, learning_rate=3e-3, retune=True)
+
+    def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
+        return one.keys() == other.keys() and all(np.array_equal(one[k], other[k]) for k in one)
+
+    noisy, y, weights = [*TEXTS, *(f"{text} today" for text in TEXTS)], np.append(Y, Y), np.ones(24)
+    first, fresh, clean = encoder(), encoder(), encoder()
+    first.fit(FRUIT + TOOL[::-1], 1 - Y, ONES, 0)  # another first round leaves no trace
+    first.fit(noisy, y, weights, 0)
+    fresh._tuned = 1  # the second tuning draws other batches than the first
+    fresh.fit(noisy, y, weights, 0)
+    assert same(first.state(), fresh.state())
+    clean._tuned = 1
+    clean.fit(TEXTS, Y, ONES, 0)
+    assert not same(clean.encoder.weights(), fresh.encoder.weights())
+    tuned, head = first.encoder.weights(), first._head.weight
+    first.refit(TEXTS, Y, ONES, 0)
+    assert same(first.encoder.weights(), tuned) and first._tuned == 2
+    assert not np.array_equal(first._head.weight, head)
 
 
 def test_tuning_that_diverges_stops(saved):

@@ -109,6 +109,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         (["status", "{model}"], "is not a run directory: it has no manifest.json"),
         (["status", "{model}/nowhere"], "it does not exist, or is empty"),
         (["reproduce", "nosuch"], "there is no experiment 'nosuch'; choose one of"),
+        (
+            ["reproduce", "loss", "--method", "L", "--setting", "hub:x:60", "-o", "{out}"],
+            "loss has no method 'L'; choose one of: none; random EDA; L_g; L = L_o + L_g",
+        ),
         (["preview", "a text", "--generator-arg", "x=["], "the value of 'x=[' cannot be read as YAML"),
         (["preview", "a text", "--generator-arg", "x=2020-13-45"], "month must be in 1..12"),
         (["preview", "a text", "--generator", ":Foo"], "generator ':Foo' cannot be imported"),

@@ -165,6 +165,23 @@ def test_a_file_that_changed_fails_the_shard(tmp_path: Path, monkeypatch, name: 
         ShardReader(plan).read(next(plan.shards()))
 
 
+@pytest.mark.parametrize("left", [0, 100])
+def test_a_file_that_was_cut_short_after_planning_fails_the_shard(tmp_path: Path, left: int) -> None:
+    path = write(tmp_path / "in.parquet")
+    plan = plan_inputs(str(path), Columns())
+    path.write_bytes(path.read_bytes()[:left])
+    with pytest.raises(RunError, match=f"{left} bytes where .* were planned; did the file change"):
+        ShardReader(plan).read(next(plan.shards()))
+
+
+def test_files_without_rows_are_said(tmp_path: Path) -> None:
+    write(tmp_path / "in.parquet")
+    pq.write_table(pa.table({"other": pa.array([], pa.int64())}), tmp_path / "a.parquet")
+    assert plan_inputs(str(tmp_path), Columns()).remarks() == ["a.parquet: it has no rows"]
+    pq.write_table(pa.table({"other": pa.array([], pa.int64())}), tmp_path / "b.parquet")
+    assert plan_inputs(str(tmp_path), Columns()).remarks() == ["2 files have no rows, such as a.parquet"]
+
+
 def test_rows_that_went_missing_from_a_file_of_the_same_size_fail_the_shard(tmp_path: Path) -> None:
     path = write(tmp_path / "in.csv")
     plan = plan_inputs(str(path), Columns())

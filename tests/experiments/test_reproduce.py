@@ -10,9 +10,9 @@ import pytest
 from epida_ray.core.errors import RequestError, RunError
 from epida_ray.core.progress import Reporter
 from epida_ray.data.storage import Storage
-from epida_ray.experiments.catalogue import EXPERIMENTS
+from epida_ray.experiments.catalogue import EXPERIMENTS, find
 from epida_ray.experiments.options import Options
-from epida_ray.experiments.reproduce import reproduce
+from epida_ray.experiments.reproduce import _plan, reproduce
 from epida_ray.runs.manifest import read_manifest
 from epida_ray.stream import tasks
 
@@ -69,6 +69,34 @@ def test_trials_are_kept_and_shared_between_experiments(tmp_path, local_ray):
     reproduce("normalization", data, str(out), TOY)
     fresh = {p.name for p in (out / "trials").iterdir()} - trials.keys()
     assert len(fresh) == 2  # raw scores with two seeds; the rest is what combine ran
+
+
+def test_some_methods_of_an_experiment_share_the_trials_of_all(tmp_path, local_ray, capsys):
+    """The first method's classifier is a part of every key, so leaving that method out must not change the others'."""
+    data, out = write_corpus(tmp_path / "data"), str(tmp_path / "out")
+    options = replace(TOY, classifier="linear", seeds=(0,))
+    some = replace(options, methods=("REM+CEM", "none"))
+    folder = Path(reproduce("replacement", data, out, some))
+    rows = list(csv.DictReader((folder / "results.csv").open()))
+    assert [row["method"] for row in rows] == ["none", "REM+CEM"]
+    first = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out" / "trials").iterdir()}
+    reproduce("replacement", data, out, options, reporter=Reporter())
+    assert "which has other options (methods)" in " ".join(capsys.readouterr().err.split())
+    trials = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out" / "trials").iterdir()}
+    assert len(first) == 2 and first.items() < trials.items()
+
+
+def test_a_method_has_the_same_key_with_and_without_the_others(tmp_path):
+    """few-labels has methods of several classifiers."""
+    data = write_corpus(tmp_path / "data")
+    storage = Storage(str(tmp_path / "out"))
+    experiment = find("few-labels")
+    named = [m.name for m in experiment.plan(TOY)[0]]
+    whole = _plan(experiment, data, TOY, storage)
+    assert list(dict.fromkeys(trial.method.name for _, trial in whole.trials)) == named
+    for name in ("encoder", "cnn + unlabelled texts, encoder as teacher"):
+        part = _plan(experiment, data, replace(TOY, methods=(name,)), storage)
+        assert part.trials == [one for one in whole.trials if one[1].method.name == name]
 
 
 def failures(folder):
@@ -159,6 +187,14 @@ def test_a_wrong_request_is_refused_before_the_first_trial(tmp_path, local_ray):
         reproduce("k", data, out, options)
     with pytest.raises(RequestError, match="there is no generator 'nothing'"):
         reproduce("generality", data, out, replace(TOY, generators=("nothing",)))
+    for method, reason in (
+        ("nobody", "k has no method 'nobody'; choose one of: none; random EDA; K = 2; K = 10"),
+        ("K = 3", "k has the method 'K = 3' only without --quick"),
+    ):
+        with pytest.raises(RequestError, match=reason):
+            reproduce("k", data, out, replace(TOY, methods=(method,)))
+    with pytest.raises(RequestError, match="few-labels has the method 'encoder, tuned' only with --full"):
+        find("few-labels").trials(Options(methods=("encoder, tuned",)))
     for size, reason in (("0%", "the size of a subset is"), ("1 per class", "none is left for the dev split")):
         with pytest.raises(RequestError, match=reason):
             reproduce("k", data, out, replace(TOY, settings=(("toy", size),)))

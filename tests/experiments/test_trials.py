@@ -6,16 +6,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from epida_ray.classify import CLASSIFIERS
+from epida_ray.classify import CLASSIFIERS, create
+from epida_ray.classify.checkpoint import MINILM_PACKAGE
 from epida_ray.core.errors import RequestError, RunError
 from epida_ray.experiments import cache
+from epida_ray.experiments.arms import ablation_rows
 from epida_ray.experiments.cache import classifier_facts, environment, trial_key
-from epida_ray.experiments.catalogue import EXPERIMENTS, ablation_rows, find
+from epida_ray.experiments.catalogue import EXPERIMENTS, find
 from epida_ray.experiments.datasets import Dataset, load_directory
 from epida_ray.experiments.measures import kept_per_second, mirror
 from epida_ray.experiments.options import Options, make_options
 from epida_ray.experiments.rewrites import Judged, Rewrites
 from epida_ray.experiments.trials import NONE, Method, Trial, run_trial, split_trial, train_trial
+from epida_ray.method.requests import TrainRequest, make_request
 from epida_ray.method.round import kept_texts
 from epida_ray.method.stages import RoundOptions
 from epida_ray.method.trainer import LabelledRows
@@ -248,6 +251,31 @@ def test_every_experiment_has_trials():
 def test_generators_of_the_samples_have_a_random_and_a_chosen_row(name):
     rows = {(t.method.generator, t.method.select) for t in find(name).trials(make_options())}
     assert {(g, s) for g in ("substructure", "span-mix", "morph") for s in ("random", "rem+cem")} <= rows
+
+
+@pytest.mark.parametrize(
+    ("name", "methods"),
+    [
+        ("few-labels", {"transformer, fine-tuned", "encoder, tuned, balanced"}),
+        ("views", {"encoder, retuned + random EDA", "encoder, retuned + EPiDA"}),
+        ("typos", {"encoder, fully tuned", "encoder, fully retuned, worst spelling (REM)"}),
+    ],
+)
+def test_methods_that_train_longer_are_left_to_full(name, methods):
+    quick, full = ({t.method.name: t for t in find(name).trials(Options(full=full))} for full in (False, True))
+    assert methods <= full.keys() and not methods & quick.keys()
+    for trial in full.values():
+        pytest.importorskip(MINILM_PACKAGE)
+        request = trial.request()
+        create(request.classifier, ("a", "b"), **request.classifier_options())
+        assert request.threads == (1 if trial.method.classifier else None)
+    robust = full.get("encoder, fully retuned, worst spelling (REM)")
+    if robust is not None:  # what `epida train --robust` does with such an encoder
+        given = {"classifier": "encoder", "classifier_args": {"tune": "full"}, "robust": "spelling"}
+        asked = make_request(TrainRequest, given | {"input": "", "output": "", "generator_args": {"alpha": 0.3}})
+        ours = robust.request()
+        assert ours.classifier_options() == asked.classifier_options() == {"tune": "full", "retune": True}
+        assert [ours.generator, ours.generator_args, ours.select] == ["spelling", {"alpha": 0.3}, asked.select]
 
 
 def test_options_of_the_command_line():

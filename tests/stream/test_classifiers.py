@@ -7,12 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from epida_ray.classify import load
 from epida_ray.core.errors import RequestError
+from epida_ray.core.options import make_request
+from epida_ray.method.local import train as train_here
 from epida_ray.method.requests import AugmentRequest, TrainRequest
 from epida_ray.stream.augment import augment
 from epida_ray.stream.driver import train
@@ -64,6 +67,25 @@ def test_train_then_augment(name: str, tmp_path: Path) -> None:
     assert len(rows) == 180 and set(rows["label"].to_pylist()) == {"fruit", "tool"}
     assert load(tmp_path / "augmented" / "model").labels == ("fruit", "tool")
     assert 0 < max(rows["s_tot"].to_pylist()) <= 2
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_an_encoder_that_is_tuned_on_noisy_texts_ends_in_the_same_weights_with_any_worker(tmp_path: Path) -> None:
+    source, network = corpus(tmp_path / "in.parquet"), tiny.transformer("bert", tmp_path / "tiny")
+    asked = {
+        "input": source, "classifier": f"encoder:{network}", "classifier_args": {"tune": "full", "steps": 3},
+        "robust": "spelling", "generator_args": {"alpha": 0.3}, "rounds": 2, "stall_timeout": 300,
+        "generator_actors": 1, "scorer_actors": 1,
+    }  # fmt: skip
+    here = train_here(make_request(TrainRequest, asked | {"output": str(tmp_path / "here")}))
+    expected = here.classifier.state()
+    assert here.classifier.retune and expected["tuned"] == here.progress.best_round + 1  # type: ignore[operator]
+    for workers in (0, 1):
+        request = make_request(TrainRequest, asked | {"output": str(tmp_path / str(workers)), "workers": workers})
+        found = train(request).model().classifier.state()
+        assert found.keys() == expected.keys()
+        for name, weights in expected.items():
+            np.testing.assert_array_equal(found[name], weights, err_msg=f"{name} with {workers} workers")
 
 
 @pytest.mark.usefixtures("local_ray")

@@ -18,7 +18,7 @@ from epida_ray.core.errors import RequestError, RunError
 from epida_ray.core.progress import Reporter
 from epida_ray.core.sample import Candidates, Rejected
 from epida_ray.core.steps import made_step
-from epida_ray.experiments.catalogue import ablation_rows
+from epida_ray.experiments.arms import ablation_rows
 from epida_ray.experiments.trials import Method
 from epida_ray.method.evaluate import evaluate_model
 from epida_ray.method.requests import TrainRequest

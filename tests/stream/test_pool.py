@@ -125,12 +125,17 @@ def test_bad_pools_priors_and_teachers_are_refused_or_said(folder: Path) -> None
     with pytest.raises(RequestError, match="--unlabelled: .* has no text that can be used"):
         train(request(folder, "f", unlabelled=str(folder / "empty.parquet")))
     reporter = Listens()
-    texts = [*pq.read_table(folder / "in.parquet")["text"].to_pylist()[:5], "", "an other text of the pool"]
-    pq.write_table(pa.table({"text": texts, "label": ["x"] * 7}), folder / "small.parquet")
-    small = request(folder, "g", unlabelled=str(folder / "small.parquet"), eval=str(folder / "in.parquet"), rounds=1)
+    others = [f"an other text {i} of the pool" for i in range(6)]
+    texts = [*pq.read_table(folder / "in.parquet")["text"].to_pylist()[:3], "", *others]
+    pq.write_table(pa.table({"text": texts, "label": ["x"] * 10}), folder / "small.parquet")
+    pq.write_table(pa.table({"text": others[:5], "label": [LABELS[i % 3] for i in range(5)]}), folder / "test.parquet")
+    small = request(folder, "g", unlabelled=str(folder / "small.parquet"), eval=str(folder / "test.parquet"), rounds=1)
     train(small, reporter)  # type: ignore[arg-type]
     said = " ".join(reporter.warnings)
+    assert "3 texts of --unlabelled are in TRAIN too and are left out" in said
     assert "5 texts of --unlabelled are in --eval too" in said and "only 6 texts" in said and "script" not in said
+    learned = pq.ParquetFile(folder / "g" / "pseudo" / "round=001.parquet").read()
+    assert learned["text"].to_pylist() == others
     cyrillic = pa.table({"text": [f"где моя посылка номер {i}" for i in range(9)]})
     pq.write_table(cyrillic, folder / "cyrillic.parquet")
     reporter = Listens()
