@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +16,9 @@ from epida_ray.generate.answers import EXECUTION_ARGUMENTS, Client
 from epida_ray.generate.corpus import checked_rows
 from epida_ray.generate.draws import Draw
 from epida_ray.generate.endpoint import Refused
-from epida_ray.generate.language_model import check_sampling, cleaned, local_writer, runs
+from epida_ray.generate.language_model import check_sampling, local_writer, runs
 from epida_ray.generate.library import Collector, one_by_one, unusable
+from epida_ray.generate.written import texts_of
 
 ATTRIBUTES = {"length": ("short", "about as long as the examples", "a little longer than the examples"),
               "tone": ("plain", "informal", "formal")}  # fmt: skip
@@ -27,9 +26,6 @@ NEAR = 0.8
 """Two texts that share so many of their words are near-duplicates."""
 REQUESTS = 3
 """Requests for one sample before a shortfall is accepted."""
-_BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,3}[.):])(?:\s+|$)")  # with white space behind it: not "10:30" or "-5"
-_FENCE = re.compile(r"^\s*```\w*[ \t]*\n?|\n?\s*```\s*$")
-_JSON = re.compile(r"\s*(?:\{|\[\s*\")")
 _SCHEMA = {
     "type": "json_schema",
     "json_schema": {
@@ -207,23 +203,6 @@ class Author:
             "max_tokens": 64 + count * (24 + len(longest) // 2),
         }
         return [text for answer in self._client.ask(body) for text in texts_of(answer)]
-
-
-def texts_of(answer: str) -> list[str]:
-    """Return the texts of an answer: a JSON list, an object with one, or a text on each line."""
-    answer = _FENCE.sub("", answer)
-    start, stop = answer.find("["), answer.rfind("]")
-    if start >= 0 and answer.lstrip()[:1] in ("[", "{"):
-        try:
-            found: Any = json.loads(answer[start : stop + 1])
-        except ValueError:
-            found = None
-        if isinstance(found, list) and all(isinstance(text, str) for text in found):
-            return [" ".join(text.split()) for text in found if text.strip()]
-    if _JSON.match(answer):  # it was cut off
-        return []
-    lines = (cleaned(_BULLET.sub("", line)) for line in answer.splitlines())
-    return [line for line in lines if line]
 
 
 def _words(text: str) -> set[str]:

@@ -17,6 +17,7 @@ from epida_ray.generate.endpoint import Refused
 from epida_ray.generate.library import Collector, one_by_one, seeded, unusable
 from epida_ray.generate.models import load, load_writer
 from epida_ray.generate.steering import Guide, Steered, make_guide
+from epida_ray.generate.written import cleaned
 
 PROMPTS = {
     "rewrite": (
@@ -25,8 +26,6 @@ PROMPTS = {
     ),
     "continue": 'Write another short text like this one. It is an example of "{label}"; so must yours be.\n\n{text}',
 }
-_LEAD = re.compile(r"^(?:(?:sure|here|certainly)\b[^:\n]{0,80}|new text|rewritten|answer|text)\s*:\s*", re.IGNORECASE)
-
 BEST_OF = 4
 """With a guide, an endpoint is asked for this many times as many answers, of which the best are taken."""
 
@@ -136,16 +135,6 @@ class LanguageModel:
             if answer.casefold() != sample.label.casefold() and not told & runs(answer):
                 collector.add(answer, self._operation)
         return collector.answer()
-
-
-def cleaned(answer: str) -> str:
-    """Return the first line that says something, without the phrases and quotation marks around it."""
-    lines = [_LEAD.sub("", line.strip()).strip() for line in answer.strip().splitlines()]
-    line = next((line for line in lines if any(c.isalnum() for c in line)), "")
-    for opening, closing in ('""', "''", "“”", "‘’", "**"):
-        if len(line) > 2 and line[0] == opening and line[-1] == closing:
-            line = line[1:-1].strip()
-    return line
 
 
 def runs(text: str) -> set[tuple[str, ...]]:
