@@ -12,7 +12,7 @@ import pyarrow as pa
 from epida_ray.core.errors import RequestError
 from epida_ray.core.sample import Candidates, Rejected, Sample
 from epida_ray.generate import draws
-from epida_ray.generate.answers import EXECUTION_ARGUMENTS, Client
+from epida_ray.generate.answers import EXECUTION_ARGUMENTS, client_of
 from epida_ray.generate.corpus import checked_rows
 from epida_ray.generate.draws import Draw
 from epida_ray.generate.endpoint import Refused
@@ -46,8 +46,8 @@ class Author:
     (`examples` in all), one value of each of `attributes` (a mapping to lists), and what was written for the sample
     already. With `hard`, the other samples are those that the classifier gets wrong, if there are any. With `checked`,
     texts that the classifier takes for another class are dropped. `model`, `temperature`, `top_p` and `endpoint` are as
-    in `language-model`, and `cache`, `budget`, `rate` and `parallel` say what an endpoint may cost. `structured` asks
-    the endpoint for JSON by a schema.
+    in `language-model`. Of an endpoint, `cache`, `budget`, `rate`, `parallel` and `timeout` say what it may cost, and
+    `structured` asks it for JSON by a schema.
     """
 
     needs_corpus = True
@@ -71,7 +71,8 @@ class Author:
         cache: str = "",
         budget: int | None = None,
         rate: float | None = None,
-        parallel: int = 4,
+        parallel: int | None = None,
+        timeout: float | None = None,
     ) -> None:
         check_sampling(temperature, top_p)
         if isinstance(examples, bool) or not isinstance(examples, int) or examples < 1:
@@ -91,7 +92,9 @@ class Author:
         self._labels: tuple[str, ...] = ()
         self._known: dict[str, list[str]] = {}
         self._words: dict[str, list[set[str]]] = {}
-        self._client = Client(endpoint, cache, budget, rate, parallel) if endpoint else None
+        self._client = client_of(
+            endpoint, cache=cache, budget=budget, rate=rate, parallel=parallel, timeout=timeout, structured=structured
+        )
         self._body = {"model": model, "temperature": temperature, "top_p": top_p}
         self._body |= {"response_format": _SCHEMA} if structured else {}
         self._write = None if endpoint else local_writer(model, temperature, top_p)

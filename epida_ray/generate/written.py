@@ -13,10 +13,10 @@ _NUMBERED = re.compile(r"^(?:text|example|sample)\s*#?\d{1,3}\s*[:.)–-]\s*", r
 _NAMED = re.compile(r"^\*\*[^*\n]{1,40}(?::\*\*|\*\*:)\s*")
 _BOLD = re.compile(r"\*\*(?=\S)(.+?)(?<=\S)\*\*")
 _HEADING = re.compile(r"^\s*(?:#{1,6}\s|```)")
-_QUOTES = ('""', "''", "“”", "‘’", "«»", "**", "__", "``")
+_QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "«": "»", "*": "*", "_": "_", "`": "`"}
 
 _THOUGHT = re.compile(r"<(think|thinking|thought|reasoning)>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
-_LATE_THOUGHT = re.compile(r".*</(?:think|thinking|thought|reasoning)>", re.DOTALL | re.IGNORECASE)
+_LATE_THOUGHT = re.compile(r"\A.*</(?:think|thinking|thought|reasoning)>", re.DOTALL | re.IGNORECASE)
 _TAG = re.compile(r"</?(?:texts?|answer|output|item|response)>|<\|[^|<>\n]{1,40}\|>", re.IGNORECASE)
 _FENCED = re.compile(r"^[ \t]*```[\w-]*[ \t]*\n(.*?)(?:^[ \t]*```|```[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
 _CLOSING = re.compile(
@@ -54,9 +54,8 @@ def without_thoughts(answer: str) -> str:
 
 
 def _unquoted(line: str) -> str:
-    for opening, closing in _QUOTES:
-        if len(line) > 2 and line[0] == opening and line[-1] == closing:
-            line = line[1:-1].strip()
+    while len(line) > 2 and _QUOTES.get(line[0]) == line[-1]:
+        line = line[1:-1].strip()
     return line
 
 
