@@ -93,6 +93,7 @@ class EpidaClassifier(ClassifierMixin, BaseEstimator):
         balance: bool | None = None,
         patience: int | None = None,
         calibrate: bool | None = None,
+        max_rejected: float | None = None,
         trust_code: Sequence[str] | None = None,
         threads: int | None = None,
         seed: int = 0,
@@ -135,6 +136,7 @@ class EpidaClassifier(ClassifierMixin, BaseEstimator):
         self.balance = balance
         self.patience = patience
         self.calibrate = calibrate
+        self.max_rejected = max_rejected
         self.trust_code = trust_code
         self.threads = threads
         self.seed = seed

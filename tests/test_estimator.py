@@ -185,6 +185,13 @@ def test_wrong_input_is_a_value_error_in_the_words_of_python() -> None:
         linear().fit(ROWS.texts, NAMES)
 
 
+def test_max_rejected_is_the_share_of_texts_that_may_be_unusable() -> None:
+    texts = ["  " if i % 3 == 0 else text for i, text in enumerate(ROWS.texts)]
+    with pytest.raises(epida_ray.EpidaError, match="40 of 120 rows.* were rejected, more than"):
+        linear().fit(texts, NAMES)
+    assert linear(max_rejected=0.5).fit(texts, NAMES).score(TEST.texts, TRUE) > 0.8
+
+
 def test_an_augmenter_adds_what_augment_keeps() -> None:
     y = np.array([int(i) for i in ROWS.y])
     augmenter = epida_ray.Augmenter(classifier="linear", m=2, seed=4)

@@ -37,13 +37,20 @@ def installed() -> bool:
     return all(find_spec(name) is not None for name in ("onnx", "onnxruntime"))
 
 
+def unsupported(classifier: Any) -> str:
+    """Return why the classifier has no ONNX graph, or nothing if it has one."""
+    if not hasattr(classifier, "graph"):
+        return f"a {type(classifier).__name__} has no ONNX graph"
+    network = classifier.encoder.network if hasattr(classifier, "encoder") else classifier.model
+    if network.config.is_encoder_decoder:  # its head looks for each text's last token, which the tracer would fix
+        return f"{network.config.model_type} is an encoder–decoder, which has no ONNX graph"
+    return ""
+
+
 def write_graph(classifier: Any, path: Path, int8: bool = False) -> None:
     """Write the classifier's graph; `int8` quantises its matrix products."""
-    if not hasattr(classifier, "graph"):
-        raise RequestError(
-            f"a {type(classifier).__name__} has no ONNX graph; export an encoder or transformer; `epida serve` "
-            "serves every model"
-        )
+    if reason := unsupported(classifier):
+        raise RequestError(f"{reason}; export an encoder or transformer; `epida serve` serves every model")
     if not installed():
         raise RequestError("onnx and onnxruntime are not installed; pip install 'epida-ray[onnx]'")
     graph: nn.Module = classifier.graph().eval()
@@ -51,10 +58,14 @@ def write_graph(classifier: Any, path: Path, int8: bool = False) -> None:
     axes = {name: {0: "batch", 1: "length"} for name in INPUTS} | {OUTPUT: {0: "batch"}}
     with warnings.catch_warnings(), torch.no_grad(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")  # the tracer remarks on every constant
-        torch.onnx.export(
-            graph, example, str(path), input_names=list(INPUTS), output_names=[OUTPUT], dynamic_axes=axes,
-            opset_version=OPSET, dynamo=False,
-        )  # fmt: skip
+        try:
+            torch.onnx.export(
+                graph, example, str(path), input_names=list(INPUTS), output_names=[OUTPUT], dynamic_axes=axes,
+                opset_version=OPSET, dynamo=False,
+            )  # fmt: skip
+        except Exception as error:  # of many kinds: the tracer or the exporter does not know a part of the network
+            reason = " ".join(str(error).split())[:200]
+            raise RequestError(f"this network cannot be written as an ONNX graph: {reason}") from error
     if int8:
         from onnxruntime.quantization import QuantType, quantize_dynamic
 

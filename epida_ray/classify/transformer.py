@@ -126,7 +126,8 @@ class Transformer:
 
     def _embed(self, tokens: Sequence[Sequence[int]]) -> torch.Tensor:
         output, inputs = self._run(tokens, output_hidden_states=True)
-        return pool(output.hidden_states[-1].float(), inputs["attention_mask"], "mean")
+        states = output.encoder_hidden_states if self.model.config.is_encoder_decoder else output.hidden_states
+        return pool(states[-1].float(), inputs["attention_mask"], "mean")
 
     @property
     def _int8(self) -> bool:

@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -22,15 +22,27 @@ from epida_ray.core.cache import cache_dir
 from epida_ray.core.errors import RequestError
 from epida_ray.core.steps import made_step
 from epida_ray.data.retry import with_retries
-from epida_ray.generate.endpoint import chat, chat_url
+from epida_ray.generate.endpoint import TIMEOUT, Refused, Reply, chat, chat_url
 
 SPENT = "tokens"
+PARALLEL = 4
+THOUGHTS = 2_000
+"""Tokens more for a model whose limit, `max_completion_tokens`, counts its thoughts too."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-EXECUTION_ARGUMENTS = frozenset({"cache", "budget", "rate", "parallel"})
+EXECUTION_ARGUMENTS = frozenset({"cache", "budget", "rate", "parallel", "timeout"})
 """Arguments that change what a run costs and how fast it is, but not its result."""
+
+
+def client_of(endpoint: str, **options: Any) -> Client | None:
+    """Return a client of the endpoint, or None without one; then raise RequestError if it was given options."""
+    if endpoint:
+        return Client(endpoint, **{name: value for name, value in options.items() if name != "structured"})
+    if given := [name for name, value in options.items() if value not in (None, "", False)]:
+        raise RequestError(f"{', '.join(given)}: only for an endpoint; give endpoint=URL, or leave it out")
+    return None
 
 
 class Client:
@@ -38,12 +50,19 @@ class Client:
 
     `cache` is the folder of answers, by default one in the user's cache directory. `budget` is the number of tokens
     that may be spent on answers in that folder. `rate` is the largest number of requests a minute, and `parallel` the
-    number of requests at a time, of this process.
+    number of requests at a time, of this process. `timeout` is the number of seconds to wait for an answer.
     """
 
     def __init__(
-        self, endpoint: str, cache: str = "", budget: int | None = None, rate: float | None = None, parallel: int = 4
+        self,
+        endpoint: str,
+        cache: str = "",
+        budget: int | None = None,
+        rate: float | None = None,
+        parallel: int | None = None,
+        timeout: float | None = None,
     ) -> None:
+        parallel = PARALLEL if parallel is None else parallel
         self._url = chat_url(endpoint)
         if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 1):
             raise RequestError(f"budget is a number of tokens, 1 or more, not {budget!r}")
@@ -53,8 +72,12 @@ class Client:
             raise RequestError(f"rate is a number of requests a minute, above 0, not {rate!r}")
         if isinstance(parallel, bool) or not isinstance(parallel, int) or parallel < 1:
             raise RequestError(f"parallel is a number of requests, 1 or more, not {parallel!r}")
+        if timeout is not None and (isinstance(timeout, bool) or not 0 < timeout < float("inf")):
+            raise RequestError(f"timeout is a number of seconds for an answer, above 0, not {timeout!r}")
         self._folder = Path(cache).expanduser() if cache else cache_dir() / "answers"
-        self._budget, self._parallel = budget, parallel
+        self._budget, self._parallel, self._timeout = budget, parallel, TIMEOUT if timeout is None else timeout
+        self._counts_thoughts = False
+        self._under_way: dict[Path, Future[list[str]]] = {}
         self._interval = 60 / rate if rate else 0.0
         self._next = 0.0
         self._lock = threading.Lock()
@@ -66,9 +89,27 @@ class Client:
             ) from error
 
     def ask(self, body: dict[str, Any]) -> list[str]:
-        """Return the answers to a request, from the folder if it was paid for before."""
+        """Return the answers to a request, from the folder if it was paid for before.
+
+        A request that is under way, for a row whose time was up, is waited for instead of sent again.
+        """
         data = json.dumps([self._url, body], sort_keys=True).encode()
         file = self._folder / f"{blake2b(data, digest_size=16).hexdigest()}.json"
+        with self._lock:
+            other = self._under_way.get(file)
+            if other is None:
+                mine = self._under_way[file] = Future()
+        if other is not None:
+            return other.result()
+        try:
+            mine.set_result(self._kept_or_paid(file, body))
+        except BaseException as error:
+            mine.set_exception(error)
+        with self._lock:
+            del self._under_way[file]
+        return mine.result()
+
+    def _kept_or_paid(self, file: Path, body: dict[str, Any]) -> list[str]:
         try:
             known: list[str] = json.loads(file.read_bytes())["answers"]
             return known
@@ -80,12 +121,24 @@ class Client:
                 "same command again: what was paid for is kept"
             )
         self._wait()
-        reply = chat(self._url, body)
+        reply = self._reply(body)
         # retried here, because whoever asks again pays again
         what = f"cannot keep an answer in {self._folder}"
         with_retries(lambda: self._count(reply.tokens), what)
         with_retries(lambda: self._keep(file, json.dumps({"answers": reply.answers, "tokens": reply.tokens})), what)
         return reply.answers
+
+    def _reply(self, body: dict[str, Any]) -> Reply:
+        """Ask, with `max_completion_tokens` once the server has refused `max_tokens`, as OpenAI's newer models do."""
+        if not self._counts_thoughts:
+            try:
+                return chat(self._url, body, self._timeout)
+            except Refused as error:
+                if "max_completion_tokens" not in str(error):
+                    raise
+                self._counts_thoughts = True
+        named = {name: value for name, value in body.items() if name != "max_tokens"}
+        return chat(self._url, named | {"max_completion_tokens": body["max_tokens"] + THOUGHTS}, self._timeout)
 
     def _count(self, tokens: int) -> None:
         with (self._folder / SPENT).open("ab", buffering=0) as ledger:

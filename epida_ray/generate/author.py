@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +12,13 @@ import pyarrow as pa
 from epida_ray.core.errors import RequestError
 from epida_ray.core.sample import Candidates, Rejected, Sample
 from epida_ray.generate import draws
-from epida_ray.generate.answers import EXECUTION_ARGUMENTS, Client
+from epida_ray.generate.answers import EXECUTION_ARGUMENTS, client_of
 from epida_ray.generate.corpus import checked_rows
 from epida_ray.generate.draws import Draw
 from epida_ray.generate.endpoint import Refused
-from epida_ray.generate.language_model import check_sampling, cleaned, local_writer, runs
+from epida_ray.generate.language_model import check_sampling, local_writer, runs
 from epida_ray.generate.library import Collector, one_by_one, unusable
+from epida_ray.generate.written import texts_of
 
 ATTRIBUTES = {"length": ("short", "about as long as the examples", "a little longer than the examples"),
               "tone": ("plain", "informal", "formal")}  # fmt: skip
@@ -27,9 +26,6 @@ NEAR = 0.8
 """Two texts that share so many of their words are near-duplicates."""
 REQUESTS = 3
 """Requests for one sample before a shortfall is accepted."""
-_BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,3}[.):])(?:\s+|$)")  # with white space behind it: not "10:30" or "-5"
-_FENCE = re.compile(r"^\s*```\w*[ \t]*\n?|\n?\s*```\s*$")
-_JSON = re.compile(r"\s*(?:\{|\[\s*\")")
 _SCHEMA = {
     "type": "json_schema",
     "json_schema": {
@@ -50,8 +46,8 @@ class Author:
     (`examples` in all), one value of each of `attributes` (a mapping to lists), and what was written for the sample
     already. With `hard`, the other samples are those that the classifier gets wrong, if there are any. With `checked`,
     texts that the classifier takes for another class are dropped. `model`, `temperature`, `top_p` and `endpoint` are as
-    in `language-model`, and `cache`, `budget`, `rate` and `parallel` say what an endpoint may cost. `structured` asks
-    the endpoint for JSON by a schema.
+    in `language-model`. Of an endpoint, `cache`, `budget`, `rate`, `parallel` and `timeout` say what it may cost, and
+    `structured` asks it for JSON by a schema.
     """
 
     needs_corpus = True
@@ -75,7 +71,8 @@ class Author:
         cache: str = "",
         budget: int | None = None,
         rate: float | None = None,
-        parallel: int = 4,
+        parallel: int | None = None,
+        timeout: float | None = None,
     ) -> None:
         check_sampling(temperature, top_p)
         if isinstance(examples, bool) or not isinstance(examples, int) or examples < 1:
@@ -95,7 +92,9 @@ class Author:
         self._labels: tuple[str, ...] = ()
         self._known: dict[str, list[str]] = {}
         self._words: dict[str, list[set[str]]] = {}
-        self._client = Client(endpoint, cache, budget, rate, parallel) if endpoint else None
+        self._client = client_of(
+            endpoint, cache=cache, budget=budget, rate=rate, parallel=parallel, timeout=timeout, structured=structured
+        )
         self._body = {"model": model, "temperature": temperature, "top_p": top_p}
         self._body |= {"response_format": _SCHEMA} if structured else {}
         self._write = None if endpoint else local_writer(model, temperature, top_p)
@@ -207,23 +206,6 @@ class Author:
             "max_tokens": 64 + count * (24 + len(longest) // 2),
         }
         return [text for answer in self._client.ask(body) for text in texts_of(answer)]
-
-
-def texts_of(answer: str) -> list[str]:
-    """Return the texts of an answer: a JSON list, an object with one, or a text on each line."""
-    answer = _FENCE.sub("", answer)
-    start, stop = answer.find("["), answer.rfind("]")
-    if start >= 0 and answer.lstrip()[:1] in ("[", "{"):
-        try:
-            found: Any = json.loads(answer[start : stop + 1])
-        except ValueError:
-            found = None
-        if isinstance(found, list) and all(isinstance(text, str) for text in found):
-            return [" ".join(text.split()) for text in found if text.strip()]
-    if _JSON.match(answer):  # it was cut off
-        return []
-    lines = (cleaned(_BULLET.sub("", line)) for line in answer.splitlines())
-    return [line for line in lines if line]
 
 
 def _words(text: str) -> set[str]:

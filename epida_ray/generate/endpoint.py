@@ -21,6 +21,7 @@ WAITS = (1.0, 2.0, 4.0, 8.0)
 LONGEST_WAIT = 120.0
 """A server that asks for more seconds than this is taken to be out of service."""
 TIMEOUT = 120.0
+"""Seconds to wait for the answer to a request, unless told otherwise."""
 
 _AGAIN = {408, 425, 429}
 _HOPELESS = {
@@ -48,8 +49,8 @@ def chat_url(endpoint: str) -> str:
     return endpoint.rstrip("/") + "/chat/completions"
 
 
-def chat(url: str, body: dict[str, Any]) -> Reply:
-    """Return the answers to a chat request and how many tokens they cost.
+def chat(url: str, body: dict[str, Any], timeout: float = TIMEOUT) -> Reply:
+    """Return the answers to a chat request and how many tokens they cost; wait `timeout` seconds for each attempt.
 
     A server that is busy, fails or cannot be reached is asked again; after several attempts that is a TransientError,
     and the same command can resume the run. A wrong key, address or model is a RequestError, and a refusal of this one
@@ -59,7 +60,7 @@ def chat(url: str, body: dict[str, Any]) -> Reply:
     if key := os.environ.get("OPENAI_API_KEY"):
         headers["Authorization"] = f"Bearer {key}"
     data = json.dumps(body).encode()
-    answer = _with_retries(lambda: _post(url, data, headers), url)
+    answer = _with_retries(lambda: _post(url, data, headers, timeout), url)
     try:
         content = json.loads(answer)
         answers = [_whole(choice) for choice in content["choices"]]
@@ -76,9 +77,9 @@ def _whole(choice: dict[str, Any]) -> str:
     return answer.rpartition("\n")[0] if choice.get("finish_reason") == "length" else answer
 
 
-def _post(url: str, data: bytes, headers: dict[str, str]) -> bytes:
+def _post(url: str, data: bytes, headers: dict[str, str], timeout: float) -> bytes:
     request = urllib.request.Request(url, data, headers)
-    with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
+    with urllib.request.urlopen(request, timeout=timeout) as response:
         content: bytes = response.read()
     return content
 

@@ -12,11 +12,12 @@ import numpy as np
 
 from epida_ray.core.errors import RequestError
 from epida_ray.core.sample import Candidates, Rejected, Sample
-from epida_ray.generate.answers import EXECUTION_ARGUMENTS, Client
+from epida_ray.generate.answers import EXECUTION_ARGUMENTS, Client, client_of
 from epida_ray.generate.endpoint import Refused
 from epida_ray.generate.library import Collector, one_by_one, seeded, unusable
 from epida_ray.generate.models import load, load_writer
 from epida_ray.generate.steering import Guide, Steered, make_guide
+from epida_ray.generate.written import cleaned
 
 PROMPTS = {
     "rewrite": (
@@ -25,8 +26,6 @@ PROMPTS = {
     ),
     "continue": 'Write another short text like this one. It is an example of "{label}"; so must yours be.\n\n{text}',
 }
-_LEAD = re.compile(r"^(?:(?:sure|here|certainly)\b[^:\n]{0,80}|new text|rewritten|answer|text)\s*:\s*", re.IGNORECASE)
-
 BEST_OF = 4
 """With a guide, an endpoint is asked for this many times as many answers, of which the best are taken."""
 
@@ -42,8 +41,8 @@ class LanguageModel:
 
     `prompt` may hold {text} and {label} and replaces the one of `mode` (rewrite or continue). With `endpoint`, an
     OpenAI-compatible server (…/v1) runs `model`, with the key in OPENAI_API_KEY if it needs one; it gives the same
-    answers again only if it honours `seed`. Its answers are kept in the folder `cache`; `budget`, `rate` and `parallel`
-    say what they may cost.
+    answers again only if it honours `seed`. Its answers are kept in the folder `cache`; `budget`, `rate`, `parallel`
+    and `timeout` say what they may cost.
 
     With `guide=classifier`, the current classifier steers every token towards the sample's label; a larger `strength`
     steers more (see `steering.py`). An endpoint cannot be steered: it gives BEST_OF times as many answers, and those
@@ -66,7 +65,8 @@ class LanguageModel:
         cache: str = "",
         budget: int | None = None,
         rate: float | None = None,
-        parallel: int = 4,
+        parallel: int | None = None,
+        timeout: float | None = None,
     ) -> None:
         if mode not in PROMPTS:
             raise RequestError(f"mode is rewrite or continue, not {mode!r}")
@@ -93,7 +93,7 @@ class LanguageModel:
                 "the classifier takes the best"
             )
         self._instructions = runs(self._prompt.replace("{text}", " ").replace("{label}", " "))
-        self._client = Client(endpoint, cache, budget, rate, parallel) if endpoint else None
+        self._client = client_of(endpoint, cache=cache, budget=budget, rate=rate, parallel=parallel, timeout=timeout)
         if self._client is not None:
             self._write = _asked(self._client, model, temperature, top_p)
         else:
@@ -136,16 +136,6 @@ class LanguageModel:
             if answer.casefold() != sample.label.casefold() and not told & runs(answer):
                 collector.add(answer, self._operation)
         return collector.answer()
-
-
-def cleaned(answer: str) -> str:
-    """Return the first line that says something, without the phrases and quotation marks around it."""
-    lines = [_LEAD.sub("", line.strip()).strip() for line in answer.strip().splitlines()]
-    line = next((line for line in lines if any(c.isalnum() for c in line)), "")
-    for opening, closing in ('""', "''", "“”", "‘’", "**"):
-        if len(line) > 2 and line[0] == opening and line[-1] == closing:
-            line = line[1:-1].strip()
-    return line
 
 
 def runs(text: str) -> set[tuple[str, ...]]:

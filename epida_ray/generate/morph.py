@@ -13,6 +13,9 @@ from epida_ray.generate.library import Collector, unusable
 from epida_ray.generate.words import Span
 
 CROP, ROTATE = "crop", "rotate"
+PAUSES, ENDS = ",;:", ".!?"
+CLOSING = (*PAUSES, *ENDS, ")", "]", "”", "’")
+PAIRS = {("(", ")"), ("[", "]"), ("“", "”"), ('"', '"')}
 _NP, _PP, _VP = (KINDS.index(kind) for kind in ("NP", "PP", "VP"))
 
 
@@ -47,7 +50,7 @@ class Morph:
             if action == CROP:
                 count = 1 + draw() % max(1, min(3, len(loose) - 1))
                 gone = {loose[k] for k in draws.pick(len(loose), count, draw)}
-                text = _cropped(sample.text, gone)
+                text = cropped(sample.text, gone)
             else:
                 a, b = draws.pick(len(behind), 2, draw)
                 text = _exchanged(sample.text, *sorted((behind[a], behind[b])))
@@ -63,6 +66,9 @@ def fragments(text: str, protected: Sequence[Span]) -> tuple[list[Span], list[Sp
     words = tagged(text)
     verbs = [stop for (_, stop), tag in zip(words.spans, words.tags, strict=True) if tag.startswith("VB")]
     after = verbs[0] if verbs else len(text)
+    behind_prepositions = {
+        start for (start, _), tag in zip(words.spans[1:], words.tags, strict=False) if tag in ("IN", "TO")
+    }
     loose: list[Span] = []
     behind: list[Span] = []
     end = 0
@@ -72,21 +78,47 @@ def fragments(text: str, protected: Sequence[Span]) -> tuple[list[Span], list[Sp
             continue
         end = chunk.stop
         span = chunk.start, chunk.stop
-        if chunk.start >= after:
+        if chunk.start >= after and not _begins(text, chunk.start):
             behind.append(span)
-        if chunk.kind != _NP or chunk.start >= after:
+        if (chunk.kind != _NP or chunk.start >= after) and chunk.start not in behind_prepositions:
             loose.append(span)
     if len(loose) == 1 and text[: loose[0][0]].strip() == "" and text[loose[0][1] :].strip() == "":
         return [], []
     return loose, behind
 
 
-def _cropped(text: str, gone: set[Span]) -> str:
-    kept, end = [], 0
-    for a, b in sorted(gone):
-        kept.append(text[end:a].rstrip() if text[b : b + 1].isspace() or b == len(text) else text[end:a])
-        end = b
-    return "".join([*kept, text[end:]]).strip()
+def cropped(text: str, gone: set[Span]) -> str:
+    """Return a text without these phrases and the marks that belonged to them."""
+    spans = sorted(gone)
+    ends = [*(a for a, _ in spans[1:]), len(text)]
+    left = text[: spans[0][0]]
+    capital = False
+    for (a, b), end in zip(spans, ends, strict=True):
+        capital = capital or (text[a].isupper() and _begins(text, a))
+        left = _joined(left, text[b:end], capital, end == len(text))
+        capital = capital and not any(c.isalnum() for c in text[b:end])
+    return left.strip()
+
+
+def _joined(left: str, right: str, capital: bool, last: bool) -> str:
+    """Return what stood before and behind a phrase, without the marks that belonged to it."""
+    head, tail = left.rstrip(), right.lstrip()
+    between = right[: len(right) - len(tail)] or ("" if tail[:1] in CLOSING else left[len(head) :])
+    if (head[-1:], tail[:1]) in PAIRS:
+        head, tail, between = head[:-1].rstrip(), tail[1:].lstrip(), " "
+    if not head or (head[-1] in ENDS and tail[:1] in PAUSES + ENDS):
+        tail, between = tail.lstrip(PAUSES + ENDS + " "), between or " "
+    elif (tail[:1] in PAUSES + ENDS) if tail else last:
+        head = head.rstrip(PAUSES + " ")
+    if capital:
+        tail = tail[:1].upper() + tail[1:]
+    return head + between + tail if head else tail
+
+
+def _begins(text: str, place: int) -> bool:
+    """Return whether a sentence begins here."""
+    before = text[:place].rstrip()
+    return not before or before[-1] in ENDS
 
 
 def _exchanged(text: str, first: Span, second: Span) -> str:

@@ -37,13 +37,18 @@ class SpanMix:
         self._ids = self._labels = self._texts = pa.array([], pa.string())
 
     def index(self, samples: Sequence[Sample]) -> pa.Table:
-        """Return the labelled samples that have words, ordered by id; of long ones, the beginning."""
+        """Return the labelled samples that have words, ordered by id; of long ones, the beginning.
+
+        A first word that other samples write small is written small, as it stands inside a sentence.
+        """
+        small = {word for sample in samples for word in split(sample.text[:READ])[1] if word.islower()}
         found = []
         for sample in samples:
             if sample.label and not unusable(sample.text, self.longest, encoded=True):
-                ends = [stop for _, stop in word_spans(sample.text) if stop <= READ]
-                if ends:
-                    found.append((sample.id, sample.label, sample.text[: ends[-1]]))
+                words = [span for span in word_spans(sample.text) if span[1] <= READ]
+                if words:
+                    text = _lowered(sample.text, words[0], small)
+                    found.append((sample.id, sample.label, text[: words[-1][1]]))
         return pa.Table.from_pylist([dict(zip(_INDEX.names, row, strict=True)) for row in sorted(found)], _INDEX)
 
     def bind_corpus(self, index: pa.Table) -> None:
@@ -80,7 +85,10 @@ class SpanMix:
             if touches(a, b):
                 continue
             label = _mixed(sample.label, self._labels[row].as_py(), count / len(words))
-            collector.add(text[:a] + other[c:d] + text[b:], "span", label)
+            new = other[c:d]
+            if a == words[0][0] and text[a].isupper():
+                new = new[0].upper() + new[1:]
+            collector.add(text[:a] + new + text[b:], "span", label)
             if collector.full:
                 break
         if not collector.texts:
@@ -96,6 +104,14 @@ def word_spans(text: str) -> list[Span]:
         end = start + len(word)
         spans.append((start, end))
     return spans
+
+
+def _lowered(text: str, first: Span, small: set[str]) -> str:
+    a, b = first
+    word = text[a:b]
+    if word == "I" or word.lower() not in small or (len(word) > 1 and not word[1:].islower()):
+        return text
+    return text[:a] + word[0].lower() + word[1:] + text[b:]
 
 
 def _drawn(words: Sequence[Span], count: int, draw: Draw) -> Span:

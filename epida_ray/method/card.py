@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from epida_ray.classify.model import CARD
+from epida_ray.classify.model import CARD, saved_card
 from epida_ray.core.metrics import scores
 from epida_ray.data.storage import Storage
 from epida_ray.runs.manifest import Manifest
@@ -35,7 +36,11 @@ def interval(confusion: list[list[int]], metric: str) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def write_card(storage: Storage, folder: str, manifest: Manifest) -> None:
+def write_card(storage: Storage, folder: str, manifest: Manifest, given: Path | None = None) -> None:
+    """Write the card of a model, or that of the saved model that it is a copy of, if there is one."""
+    if given is not None and (own := saved_card(given)):
+        storage.write(f"{folder}/{CARD}", own.encode("utf-8", "replace"))
+        return
     storage.write(f"{folder}/{CARD}", card(manifest).encode("utf-8", "replace"))
 
 
@@ -90,7 +95,17 @@ def _parts(described: str) -> list[str]:
 
 def _learned_from(manifest: Manifest) -> list[str]:
     request, where = manifest.request, manifest.execution
-    lines = [f"- texts: {_code(str(where.get('input') or where.get('train') or 'tables in memory'))}"]
+    given = where.get("classifier")
+    saved = given if given != request.get("classifier") else None  # a saved model has a digest there
+    if manifest.kind == "augment" and saved:
+        return [f"- a copy of the saved model {_code(str(saved))}, which says nothing of what it learned from"]
+    source = _code(str(where.get("input") or "tables in memory"))
+    if manifest.kind == "augment":  # the judge learned, and not from all rows that were rewritten
+        source = _code(str(where["train"])) if where.get("train") else source
+        source = f"up to {request['train_rows']:,} rows of {source}" if "train_rows" in request else source
+    lines = [f"- texts: {source}"]
+    if saved:
+        lines.insert(0, f"- trained further from the saved model {_code(str(saved))}")
     if manifest.prepared:
         lines.append(
             f"- {manifest.prepared.train:,} rows to learn from and {manifest.prepared.dev:,} to choose the best round"

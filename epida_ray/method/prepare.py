@@ -105,7 +105,7 @@ def plan_request(
 
 def execution_options(request: RunRequest, identity: dict[str, Any]) -> dict[str, Any]:
     """Return what else the manifest keeps of a request: where its files are, and where and how fast it runs."""
-    files = ("input", "train", "dev", "eval", "unlabelled", "teacher")
+    files = ("input", "train", "dev", "eval", "unlabelled", "teacher", "classifier")
     return {k: v for k, v in request.model_dump(mode="json").items() if k not in identity or k in files}
 
 

@@ -124,8 +124,13 @@ class ServedModel:
             self.classifier = load(copy, trust=trust_code)
         self._scorer, self._engine = self.classifier, ""
         if int8 or (hasattr(self.classifier, "graph") and onnx.installed() and pick_device("auto").type == "cpu"):
-            self._scorer = onnx.scorer(self.classifier, threads, int8)
-            self._engine = f", by ONNX Runtime in {'int8' if int8 else 'float32'}"
+            try:
+                self._scorer = onnx.scorer(self.classifier, threads, int8)
+                self._engine = f", by ONNX Runtime in {'int8' if int8 else 'float32'}"
+            except RequestError as error:
+                if int8:
+                    raise RequestError(f"--int8 cannot be used: {error}") from error
+                self._engine = f", by torch: {error}"
         self.labels: tuple[str, ...] = tuple(self.classifier.labels)
         self.loaded = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self.answer([PredictRequest(texts=["a first text", "and a second one, which is longer"])])

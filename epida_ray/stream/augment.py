@@ -94,5 +94,5 @@ def _prepare_classifier(
     reporter.say(f"classifier: {classifier.describe()}")
     model_digest = prepare.save_classifier(classifier, run.storage, layout.MODEL)
     run.save(model_digest=model_digest, labels=list(classifier.labels), classifier=classifier.describe())
-    write_card(run.storage, layout.MODEL, run.manifest)
+    write_card(run.storage, layout.MODEL, run.manifest, given)
     return classifier.labels, model_digest

@@ -74,6 +74,23 @@ class Application(BaseModel):
     trust_code: tuple[str, ...] = ()
 
 
+class TokenFirst:
+    """Refuse a request with a body but without the token before any of the body is read."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and scope["method"] not in ("GET", "HEAD", "OPTIONS"):
+            server: Any = serve.get_replica_context().servable_object
+            try:
+                server.check(await bearer(Request(scope)))
+            except HTTPException as error:
+                await JSONResponse({"error": error.detail}, error.status_code, error.headers)(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+
 class LimitBody:
     """Refuse a body that is too large, before it is in memory."""
 
@@ -100,6 +117,7 @@ app = FastAPIOffline(
     responses=PROBLEMS,
 )
 app.add_middleware(LimitBody)
+app.add_middleware(TokenFirst)
 bearer = HTTPBearer(auto_error=False, description="The token, if the server was started with one.")
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
 
@@ -162,7 +180,7 @@ class Server:
             except Exception as error:  # storage that does not answer for a moment; the next look may succeed
                 self._models.problem = f"the directory cannot be read: {type(error).__name__}: {error}"
 
-    def _check(self, credentials: HTTPAuthorizationCredentials | None) -> None:
+    def check(self, credentials: HTTPAuthorizationCredentials | None) -> None:
         if self._token_hash is None:
             return
         if credentials is None or not is_token(credentials.credentials, self._token_hash):
@@ -172,7 +190,7 @@ class Server:
 
     @app.post("/predict", response_model=Answer, summary="Classify texts")
     async def predict(self, body: PredictRequest, credentials: Credentials) -> Response:
-        self._check(credentials)
+        self.check(credentials)
         if self._waiting > MOST_WAITING:
             self._requests.inc(1, {"status": "503"})
             raise HTTPException(503, f"{self._waiting:,} texts are waiting; try again later", {"Retry-After": "1"})
@@ -209,7 +227,7 @@ class Server:
 
     @app.get("/metrics", summary="Metrics of this node's replicas, for Prometheus", response_class=Response)
     async def metrics(self, credentials: Credentials) -> Response:
-        self._check(credentials)
+        self.check(credentials)
         try:
             text = await asyncio.to_thread(_node_metrics)
         except OSError as error:

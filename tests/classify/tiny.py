@@ -59,6 +59,15 @@ def transformer(kind: str, folder: Path, labels: tuple[str, ...] | None = None) 
         config = transformers.XLNetConfig(d_model=32, n_layer=2, n_head=2, d_inner=64, **size)
     elif kind == "distilbert":
         config = transformers.DistilBertConfig(dim=32, n_layers=2, n_heads=2, hidden_dim=64, **size)
+    elif kind == "bart":
+        both = {"layers": 1, "attention_heads": 2, "ffn_dim": 64}
+        sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in both.items()}
+        ends_at = {"bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "forced_eos_token_id": 2}
+        config = transformers.BartConfig(d_model=32, max_position_embeddings=70, **sides, **ends_at, **size)
+    elif kind == "t5":
+        config = transformers.T5Config(
+            d_model=32, d_kv=16, d_ff=64, num_layers=1, num_heads=2, eos_token_id=2, decoder_start_token_id=0, **size
+        )
     else:
         kinds = {"bert": transformers.BertConfig, "xlm-roberta": transformers.XLMRobertaConfig}
         kinds |= {"roberta": transformers.RobertaConfig, "deberta-v2": transformers.DebertaV2Config}

@@ -15,7 +15,7 @@ import pytest
 from epida_ray.core.errors import RequestError
 from epida_ray.core.sample import Candidates, Rejected, Sample
 from epida_ray.generate import GENERATORS, identifying, propose
-from epida_ray.generate.author import REQUESTS, texts_of
+from epida_ray.generate.author import REQUESTS
 from epida_ray.generate.corpus import bind_samples
 
 SAMPLES = [Sample("a", "I lost my card", "cards"), Sample("b", "My money did not arrive", "transfers")]
@@ -24,30 +24,6 @@ OTHERS = [
     Sample("d", "The machine kept my card", "cards"),
     Sample("e", "The transfer is late", "transfers"),
 ]
-
-
-@pytest.mark.parametrize(
-    ("answer", "texts"),
-    [
-        ('["One text", "Another  text"]', ["One text", "Another text"]),
-        ('{"texts": ["One text"]}', ["One text"]),
-        ('```json\n["One text"]\n```', ["One text"]),
-        ("1. One text\n2) Another\n- A third\n\n* A [fourth]", ["One text", "Another", "A third", "A [fourth]"]),
-        (
-            "10:30 works for me\n3.5 stars\n-5 degrees\n1.\n(12) Twelve",
-            ["10:30 works for me", "3.5 stars", "-5 degrees", "Twelve"],
-        ),
-        ('"Quoted"', ["Quoted"]),
-        ('["cut off', []),
-        ('[\n  "cut off', []),
-        ('```json\n{"texts": [\n"cut off', []),
-        ('{\n"texts": [\n"cut off', []),
-        ("[sighs] I lost my card", ["[sighs] I lost my card"]),
-        ("", []),
-    ],
-)
-def test_answers_are_lists_or_lines(answer: str, texts: list[str]) -> None:
-    assert texts_of(answer) == texts
 
 
 class Server:
@@ -203,3 +179,10 @@ def test_structured_answers_are_requested_by_a_schema(server: Server, tmp_path: 
     (answer,) = author(server, tmp_path, structured=True).generate(SAMPLES[:1], 2, [1])
     assert answer == Candidates(["alpha beta", "gamma delta"], ["write"] * 2)
     assert server.asked[0]["response_format"]["type"] == "json_schema"
+
+
+def test_thoughts_fences_and_remarks_of_a_server_are_no_texts(server: Server, tmp_path: Path) -> None:
+    listed = json.dumps(["alpha beta", "gamma delta"])
+    server.reply = lambda i: f"<think>\n1. Two texts.\n</think>\nSure!\n```json\n{listed}\n```\nLet me know."
+    (answer,) = author(server, tmp_path).generate(SAMPLES[:1], 4, [1])
+    assert answer == Candidates(["alpha beta", "gamma delta"], ["write"] * 2)

@@ -4,8 +4,9 @@ import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,13 +23,17 @@ def failure(status: int, **headers: str) -> Reply:
     return status, {name.replace("_", "-"): value for name, value in headers.items()}, b"over\nloaded"
 
 
-class Server(HTTPServer):
+class Server(ThreadingHTTPServer):
     """Sends the replies in order, and the last one from then on; None closes the connection without a word."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.replies: list[Reply | None] = [GOOD]
         self.requests = 0
+        self.bodies: list[dict[str, Any]] = []
+        self.answers_from = threading.Event()
+        """A reply waits until this is set."""
+        self.answers_from.set()
 
     @property
     def url(self) -> str:
@@ -39,9 +44,10 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
         self.server.requests += 1
         reply = self.server.replies.pop(0) if len(self.server.replies) > 1 else self.server.replies[0]
+        self.server.answers_from.wait(20)
         if reply is None:
             return
         status, headers, content = reply
@@ -72,7 +78,7 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return waits
 
 
-def ask(server: Server, samples: list[Sample] = SAMPLES[:1], **options: str) -> list[Candidates | Rejected]:
+def ask(server: Server, samples: list[Sample] = SAMPLES[:1], **options: Any) -> list[Candidates | Rejected]:
     generator = GENERATORS.create("language-model", endpoint=server.url, model="some-model", parallel=1, **options)
     return propose(generator, samples, 3, run_seed=0, round_=0, name="language-model")
 
@@ -182,3 +188,63 @@ def test_a_cache_on_storage_that_fails_rejects_no_row(
             ask(server, cache=str(tmp_path))
     assert server.requests == 0 and len(slept) == 4
     assert isinstance(ask(server, cache=str(tmp_path))[0], Candidates)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_answer_that_comes_when_the_time_of_its_row_is_up_is_kept_and_not_paid_for_again(
+    server: Server, tmp_path: Path, count: int
+) -> None:
+    samples = SAMPLES[:count]
+    generator = GENERATORS.create(
+        "language-model", endpoint=server.url, model="some-model", parallel=2, cache=str(tmp_path)
+    )
+
+    def made(time_limit: float | None) -> list[Any]:
+        return propose(generator, samples, 3, run_seed=0, round_=0, name="language-model", time_limit=time_limit)
+
+    server.answers_from.clear()
+    late = made(0.4)  # the rows are asked for together, and then one by one
+    assert all(isinstance(answer, Rejected) and "time limit" in answer.reason for answer in late)
+    server.answers_from.set()
+    assert all(isinstance(answer, Candidates) for answer in made(None))
+    assert server.requests == count and len(list(tmp_path.glob("*.json"))) == count
+    assert all(isinstance(answer, Candidates) for answer in ask(server, samples, cache=str(tmp_path)))
+    assert server.requests == count
+
+
+def test_a_server_that_does_not_answer_in_time_is_asked_again(server: Server, slept: list[float]) -> None:
+    server.answers_from.clear()
+    try:
+        with pytest.raises(TransientError, match="gives no answer .*time.*run the same command again"):
+            ask(server, timeout=0.1)
+    finally:
+        server.answers_from.set()
+    assert server.requests == len(endpoint.WAITS) + 1
+
+
+def test_a_server_that_refuses_max_tokens_gets_max_completion_tokens(server: Server, tmp_path: Path) -> None:
+    said = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+    server.replies = [(400, {}, json.dumps({"error": {"message": said, "code": None}}).encode()), GOOD]
+    assert all(isinstance(answer, Candidates) for answer in ask(server, SAMPLES, cache=str(tmp_path)))
+    first, *later = server.bodies
+    assert "max_tokens" in first and len(later) == 2
+    for body in later:
+        assert "max_tokens" not in body and body["max_completion_tokens"] > answers.THOUGHTS
+    ask(server, SAMPLES, cache=str(tmp_path))
+    assert server.requests == 3
+
+
+@pytest.mark.parametrize("name", ["author", "language-model"])
+@pytest.mark.parametrize("option", ["cache", "budget", "rate", "parallel", "timeout", "structured"])
+def test_an_option_of_an_endpoint_without_an_endpoint_is_refused(name: str, option: str) -> None:
+    given = {"cache": "folder", "structured": True}.get(option, 3)
+    if (name, option) == ("language-model", "structured"):
+        pytest.skip("it has no such option")
+    with pytest.raises(RequestError, match=f"^{option}: only for an endpoint; give endpoint=URL"):
+        GENERATORS.create(name, **{option: given})
+
+
+@pytest.mark.parametrize("wrong", [0, -1, True, float("inf")])
+def test_a_wrong_timeout_is_refused(wrong: object) -> None:
+    with pytest.raises(RequestError, match="timeout is a number of seconds"):
+        GENERATORS.create("language-model", endpoint="http://localhost/v1", timeout=wrong)

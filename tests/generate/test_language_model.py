@@ -10,22 +10,8 @@ import pytest
 from epida_ray.core.sample import Candidates, Rejected, Sample
 from epida_ray.core.steps import listening
 from epida_ray.generate import GENERATORS, propose
-from epida_ray.generate.language_model import BEST_OF, cleaned, local_writer
+from epida_ray.generate.language_model import BEST_OF, local_writer
 from epida_ray.generate.steering import TOKENS, Steered
-
-
-@pytest.mark.parametrize(
-    ("answer", "text"),
-    [
-        ("  A new text.\nAnd more.", "A new text."),
-        ('"Quoted"', "Quoted"),
-        ("Sure, here is the text:\n\nThe text", "The text"),
-        ("Rewritten: The text", "The text"),
-        ("\n...\n", ""),
-    ],
-)
-def test_answers_are_cleaned(answer: str, text: str) -> None:
-    assert cleaned(answer) == text
 
 
 def test_an_endpoint_is_asked_with_the_label_in_the_prompt() -> None:

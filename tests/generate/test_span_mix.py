@@ -23,13 +23,13 @@ def mixed(sample: Sample = SAMPLE, n: int = 40, **arguments: object) -> Candidat
 def test_labels_are_mixed_by_length() -> None:
     answer = mixed()
     assert isinstance(answer, Candidates) and answer.soft is not None
-    classes = {word: s.label for s in OTHERS for word in s.text.replace(",", "").replace(".", "").split()}
+    classes = {word.lower(): s.label for s in OTHERS for word in s.text.replace(",", "").replace(".", "").split()}
     seen = set()
     for text, label in zip(answer.texts, answer.soft, strict=True):
         assert label is not None
         words = text.replace(",", "").replace(".", "").split()
         assert len(words) == 10, "as many words come as go"
-        foreign = [word for word in words if classes.get(word) == "traffic"]
+        foreign = [word for word in words if classes.get(word.lower()) == "traffic"]
         assert label.get("traffic", 0.0) == pytest.approx(len(foreign) / 10)
         assert label["animals"] == pytest.approx(1 - len(foreign) / 10)
         seen.add(len(foreign))
@@ -89,3 +89,17 @@ def test_a_mix_gives_soft_labels_where_a_part_does() -> None:
     (answer,) = mix.generate([SAMPLE], 8, [1])
     assert isinstance(answer, Candidates) and answer.soft is not None
     assert [o.split("/")[0] == "eda" for o in answer.operations] == [label is None for label in answer.soft]
+
+
+def test_a_first_word_is_written_as_where_it_stands() -> None:
+    others = [
+        Sample("a", "The corner", "traffic"), Sample("b", "Paris the", "traffic"), Sample("c", "i met it", "traffic"),
+        Sample("d", "I drove", "traffic"),
+    ]  # fmt: skip
+    generator = GENERATORS.create("span-mix")
+    bind_samples(generator, others)
+    (answer,) = generator.generate([Sample("x", "Every big cat ran through it", "animals")], 60, [1])
+    assert isinstance(answer, Candidates)
+    texts = set(answer.texts)
+    assert {"The big cat ran through it", "Every big the ran through it", "Every big Paris ran through it"} <= texts
+    assert "Every big I ran through it" in texts and not any("the" in text[:3] or " The" in text for text in texts)

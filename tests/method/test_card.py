@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
+from epida_ray.classify.model import CARD
 from epida_ray.core.metrics import reliability, scores
-from epida_ray.method.card import card, interval
+from epida_ray.data.storage import Storage
+from epida_ray.method.card import card, interval, write_card
 from epida_ray.runs.manifest import Best, Manifest, Prepared
 
 
@@ -44,6 +48,34 @@ def test_it_says_what_the_model_learned_from_how_good_it_is_and_how_it_was_made(
     noisy = manifest().test | {"noise": {"spelling:0.3": {"macro_f1": 0.5, "accuracy": 0.6}}}  # type: ignore[operator]
     assert "- with noise `spelling:0.3` (`--noise` of `epida evaluate`): macro-F1 0.5000" in card(manifest(test=noisy))
     assert "It was not tested" in card(manifest(test=None))
+
+
+def test_the_judge_of_augment_learned_from_the_rows_of_train_or_some_of_the_input(tmp_path: Path) -> None:
+    def learned(**execution: str | None) -> str:
+        request = {"generator": "eda", "classifier": "cnn", "train_rows": 20_000, "seed": 7}
+        made = manifest(kind="augment", request=request, execution={"classifier": "cnn"} | execution, prepared=None)
+        return card(made).partition("## Learned from\n\n")[2].partition("\n\n##")[0]
+
+    assert learned(input="pool.csv", train=None) == "- texts: up to 20,000 rows of `pool.csv`\n- seed 7"
+    assert learned(input="pool.csv", train="few.csv") == "- texts: up to 20,000 rows of `few.csv`\n- seed 7"
+    saved = learned(input="pool.csv", train=None, classifier="judges/a")
+    assert "a copy of the saved model `judges/a`" in saved and "pool.csv" not in saved and "seed" not in saved
+
+
+def test_a_copy_of_a_saved_model_has_the_card_of_the_original(tmp_path: Path) -> None:
+    (tmp_path / "given").mkdir()
+    made = manifest(kind="augment", execution={"input": "pool.csv", "classifier": "given"})
+    write_card(Storage(str(tmp_path)), "model", made, tmp_path / "given")
+    assert "a copy of the saved model `given`" in (tmp_path / "model" / CARD).read_text()
+    (tmp_path / "given" / CARD).write_text("# What it learned from\n")
+    write_card(Storage(str(tmp_path)), "model", made, tmp_path / "given")
+    assert (tmp_path / "model" / CARD).read_text() == "# What it learned from\n"
+
+
+def test_a_saved_model_that_learns_on_is_named() -> None:
+    request = {"generator": "eda", "select": "rem+cem", "seed": 7, "classifier": "0123abc"}
+    text = card(manifest(request=request, execution={"input": "tickets.csv", "classifier": "before/model"}))
+    assert "- trained further from the saved model `before/model`\n- texts: `tickets.csv`" in text
 
 
 def test_it_names_what_the_model_is_built_on() -> None:

@@ -114,3 +114,34 @@ def test_a_server_answers_through_onnx_runtime_and_says_so(tmp_path: Path, int8:
     (answer,) = served.answer([PredictRequest(texts=TEXTS, probabilities=True)])
     found = np.array([list(one.probabilities.values()) for one in answer.predictions])
     assert np.abs(found - made.predict_proba(TEXTS)).max() <= (0.1 if int8 else TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", ["bart", "t5"])
+def test_an_encoder_decoder_is_served_by_torch_which_is_said_and_is_not_exported(tmp_path: Path, kind: str) -> None:
+    made = saved(tmp_path, kind)
+    served = NewestModel(str(tmp_path / "model"), threads=2).current
+    assert f", by torch: {kind} is an encoder–decoder" in served.describe()
+    (answer,) = served.answer([PredictRequest(texts=TEXTS, probabilities=True)])
+    found = np.array([list(one.probabilities.values()) for one in answer.predictions])
+    assert np.abs(found - made.predict_proba(TEXTS)).max() <= 1e-6
+    assert made.embed(TEXTS).shape == (len(TEXTS), 32)
+    with pytest.raises(RequestError, match=f"--int8 cannot be used: {kind} is an encoder–decoder"):
+        NewestModel(str(tmp_path / "model"), int8=True)
+    with pytest.raises(RequestError, match=f"{kind} is an encoder–decoder, which has no ONNX graph"):
+        export_model(str(tmp_path / "model"), str(tmp_path / "out"))
+    assert not any((tmp_path / "out").iterdir())
+
+
+def test_a_network_that_the_exporter_does_not_know_is_served_by_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    saved(tmp_path, "bert")
+
+    def unknown(*_: object, **__: object) -> None:
+        raise RuntimeError("an operator\nthat is unknown")
+
+    monkeypatch.setattr(torch.onnx, "export", unknown)
+    served = NewestModel(str(tmp_path / "model")).current
+    assert "by torch: this network cannot be written as an ONNX graph: an operator that is unknown" in served.describe()

@@ -106,6 +106,16 @@ def test_without_the_token_only_the_health_is_shown(server: Server) -> None:
     assert health["status"] == "ok" and health["labels"] == list(LABELS) and "CNN" in health["classifier"]
 
 
+def test_the_token_is_checked_before_the_body_is_read(server: Server) -> None:
+    for token, status in (("", b"401"), ("Authorization: Bearer wrong-token-0123456789\r\n", b"401")):
+        with socket.create_connection(("127.0.0.1", server.port), 30) as raw:
+            head = f"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{token}"
+            raw.sendall(f"{head}Content-Length: 1000\r\n\r\n".encode())  # and no body
+            assert raw.recv(100)[9:12] == status
+    with server.client as client:
+        assert client.post("/predict", content=b"{").status_code == 422
+
+
 def test_the_pages_describe_the_interface_and_load_nothing_from_elsewhere(server: Server) -> None:
     with server.client as client:
         schema = client.get("/openapi.json").json()
