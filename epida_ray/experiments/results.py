@@ -6,12 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-<<<<<<< HEAD
 from epida_ray.data.writer import csv_table
-from epida_ray.experiments.catalogue import Experiment
-=======
 from epida_ray.experiments.experiment import Experiment
->>>>>>> fix-C
 from epida_ray.experiments.options import Options, Setting
 from epida_ray.experiments.statistics import Difference, mean_and_error, paired_difference
 from epida_ray.experiments.trials import Trial
