@@ -13,6 +13,7 @@ from epida_ray.classify.mixup import check_mixup
 from epida_ray.classify.targets import cross_entropy
 from epida_ray.classify.training import EpochLoss, Trainer, TrainingOptions, make_groups, steps_per_epoch
 from epida_ray.core.errors import RequestError
+from epida_ray.core.steps import computing
 
 
 class TorchLearner:
@@ -77,7 +78,8 @@ class FittedLearner:
         texts = [examples.texts[i] for i in order.tolist()]
         y, weights = examples.y[order], examples.weights[order]
         if epochs and len(texts):
-            fit(texts, y, weights, self.seed, **self._more)
+            with computing():
+                fit(texts, y, weights, self.seed, **self._more)
         losses = cross_entropy(self.classifier.predict_proba(texts), y) * weights
         sums = np.bincount(examples.terms[order], losses, minlength=len(TERMS))
         return EpochLoss.of(sums / (len(examples.offsets()) - 1))

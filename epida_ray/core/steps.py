@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
+
+from epida_ray.core.errors import EpidaError
 
 _NOBODY: Callable[[], None] = lambda: None  # noqa: E731
 _listener: ContextVar[Callable[[], None]] = ContextVar("epida_steps", default=_NOBODY)
@@ -33,6 +36,26 @@ def listening(listener: Callable[[], None], every: float = 5.0) -> Iterator[None
         yield
     finally:
         _listener.reset(token)
+
+
+@contextmanager
+def computing(every: float = 5.0) -> Iterator[None]:
+    """Report a step now and then while this process computes: for one long call of a library, which reports none."""
+    listener, done = _listener.get(), threading.Event()
+
+    def watch() -> None:
+        spent = time.process_time()
+        while not done.wait(every):
+            if (now := time.process_time()) - spent > every / 10:
+                spent = now
+                with suppress(EpidaError):  # the caller hears it when it writes
+                    listener()
+
+    threading.Thread(target=watch, daemon=True, name="epida-computing").start()
+    try:
+        yield
+    finally:
+        done.set()
 
 
 class Patience:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from epida_ray.core import steps
-from epida_ray.core.steps import Patience, listening, made_step
+from epida_ray.core.steps import Patience, computing, listening, made_step
 
 
 class Clock:
@@ -44,3 +46,16 @@ def test_steps_are_heard_inside_the_block_and_not_too_often(clock: Clock) -> Non
             clock.now += 1
     made_step()
     assert heard == [0, 5, 10]
+
+
+def test_one_long_call_makes_steps_while_it_computes_and_none_while_it_hangs() -> None:
+    heard: list[float] = []
+    with listening(lambda: heard.append(time.monotonic()), every=0.0):
+        with computing(every=0.05):
+            time.sleep(0.5)
+        assert heard == []
+        end = time.monotonic() + 10
+        with computing(every=0.05):
+            while not heard and time.monotonic() < end:
+                sum(range(10_000))
+        assert heard
