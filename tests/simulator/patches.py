@@ -61,7 +61,8 @@ def _keep(world: World, held: lease.Lease) -> None:
 def simulated(world: World) -> Iterator[None]:
     """Let the real code live in this world."""
     clock = types.SimpleNamespace(
-        time=lambda: world.now, monotonic=lambda: world.now, perf_counter=lambda: world.now, process_time=lambda: 0.0, sleep=world.sleep,
+        time=lambda: world.now, monotonic=lambda: world.now, perf_counter=lambda: world.now, sleep=world.sleep,
+        process_time=lambda: 0.0,
         strftime=lambda *_: "2026", gmtime=lambda: None,
     )  # fmt: skip
     chance = types.SimpleNamespace(uniform=world.choose.uniform)
