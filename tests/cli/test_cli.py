@@ -118,6 +118,21 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         (["preview", "a text", "--generator", ":Foo"], "generator ':Foo' cannot be imported"),
         (["evaluate", "{evil}", "{in}"], "add --trust-code subprocess:Popen"),
         (["augment", "{in}", "-o", "{out}", "--classifier", "{evil}"], "add --trust-code subprocess:Popen"),
+        (
+            [
+                "train",
+                "{in}",
+                "-o",
+                "{out}",
+                "--classifier",
+                "linear",
+                "--labels",
+                "ask,tell,moan",
+                "--teacher",
+                "{model}",
+            ],
+            "has the classes ask, tell, not those of TRAIN: ask, tell, moan; it lacks moan",
+        ),
         (["nonsense"], "No such command 'nonsense'"),
     ],
 )
