@@ -20,6 +20,7 @@ SIMILARITY = 0.8
 LONGEST = 5000
 """How many characters of a longer text are compared."""
 _MARKS = regex.compile(r"[^\w\s]+")
+_LETTER = regex.compile(r"[\p{L}\p{N}]")
 
 
 class Pair(NamedTuple):
@@ -33,8 +34,9 @@ class Pair(NamedTuple):
 def near_duplicates(first: Sequence[str], second: Sequence[str] | None = None) -> list[Pair]:
     """Return pairs of near-duplicates between two lists, or within one; each b with its most similar a.
 
-    Case, punctuation and white space do not count. Within one list, a comes before b and is no b itself: many texts of
-    one template are all pairs with its first, which takes linear time.
+    Case, punctuation and white space do not count; in a text without letters and digits the marks do. Within one list,
+    a comes before b and is no b itself: many texts of one template are all pairs with its first, which takes linear
+    time.
     """
     within = second is None
     sets_a = [_sequences(text) for text in first]
@@ -60,7 +62,10 @@ def near_duplicates(first: Sequence[str], second: Sequence[str] | None = None) -
 
 
 def _sequences(text: str) -> frozenset[str]:
-    plain = " ".join(_MARKS.sub(" ", text[:LONGEST].lower()).split())
+    plain = text[:LONGEST].lower()
+    if _LETTER.search(plain):  # else there is nothing but marks, such as emojis, and they are the text
+        plain = _MARKS.sub(" ", plain)
+    plain = " ".join(plain.split())
     return frozenset(plain[i : i + LETTERS] for i in range(max(1, len(plain) - LETTERS + 1)))
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from epida_ray.classify import CLASSIFIERS, create
 from epida_ray.classify import load as load_classifier
+from epida_ray.classify.aligned import aligned
 from epida_ray.classify.saving import has_model
 from epida_ray.classify.training import TrainingOptions
 from epida_ray.core.errors import RequestError, TooManyRejected
@@ -148,17 +149,17 @@ def saved_model(option: str, location: str) -> Path:
 
 
 def load_teacher(request: Any, labels: Sequence[str]) -> Any:
-    """Load the model of --teacher; its classes must be those of the run, in any order."""
+    """Load the model of --teacher. Its classes must be those of the run, in any order; it answers in the run's."""
     teacher = load_classifier(saved_model("--teacher", request.teacher), trust=request.trusted())
-    if tuple(teacher.labels) != tuple(labels):
+    lacking = [label for label in labels if label not in teacher.labels]
+    more = [label for label in teacher.labels if label not in labels]
+    if lacking or more:
+        problem = f"it lacks {', '.join(lacking)}" if lacking else f"TRAIN lacks {', '.join(more)}"
         raise RequestError(
-            f"--teacher {request.teacher} has the classes {', '.join(teacher.labels)}, but TRAIN has "
-            f"{', '.join(labels)}; name them in the same order with --labels"
-            if set(teacher.labels) == set(labels)
-            else f"--teacher {request.teacher} has the classes {', '.join(teacher.labels)}, not those of TRAIN: "
-            f"{', '.join(labels)}"
+            f"--teacher {request.teacher} has the classes {', '.join(teacher.labels)}, not those of TRAIN: "
+            f"{', '.join(labels)}; {problem}"
         )
-    return teacher
+    return aligned(teacher, labels)
 
 
 def check_pool(request: Any, plans: dict[str, Plan], found: Prepared, reporter: Reporter) -> None:

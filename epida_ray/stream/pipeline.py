@@ -21,6 +21,7 @@ import ray
 import ray.data
 
 from epida_ray.classify import Classifier, load
+from epida_ray.classify.aligned import aligned
 from epida_ray.core.errors import EpidaError, RunError, TakenOver
 from epida_ray.core.steps import Patience, listening
 from epida_ray.data.plan import Plan, Shard
@@ -178,7 +179,7 @@ class Score:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.classifier = job.load_classifier()
-        self.teacher = job.load_classifier(layout.TEACHER) if job.teacher else None
+        self.teacher = aligned(job.load_classifier(layout.TEACHER), job.options.labels) if job.teacher else None
         self.crashes = Crashes(job.storage, "score", was_restarted(), job.owner)
         if torch := sys.modules.get("torch"):  # a classifier that does without it need not wait for its import
             torch.set_num_threads(1)

@@ -121,6 +121,21 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         (["augment", "{in}", "-o", "o\udcff"], "--output: 'o\\udcff' is not valid UTF-8"),
         (["check", "{in}", "-o", "o\udcff"], "o\\udcff' is not valid UTF-8"),
         (["status", "o\udcff"], "o\\udcff' is not valid UTF-8"),
+        (
+            [
+                "train",
+                "{in}",
+                "-o",
+                "{out}",
+                "--classifier",
+                "linear",
+                "--labels",
+                "ask,tell,moan",
+                "--teacher",
+                "{model}",
+            ],
+            "has the classes ask, tell, not those of TRAIN: ask, tell, moan; it lacks moan",
+        ),
         (["nonsense"], "No such command 'nonsense'"),
     ],
 )

@@ -128,6 +128,31 @@ def test_near_duplicates_are_those_of_all_pairs():
     assert {pair.b for pair in near_duplicates(texts[40:], texts[:40])} == across
 
 
+def test_texts_without_letters_are_near_duplicates_only_of_their_like():
+    hearts, suns = "\u2764\ufe0f", "\u2600\ufe0f"  # the second character is a part of both emojis
+    texts = [
+        "😀",
+        "😡",
+        "👍 👍",
+        "!!!",
+        "?",
+        "...",
+        "12",
+        "34",
+        "1 2 3",
+        "555-0199",
+        "555-0100",
+        hearts,
+        suns,
+        "²",
+        "٣",
+    ]
+    assert near_duplicates(texts) == [] == near_duplicates(texts[::2], texts[1::2])
+    same = near_duplicates([*texts, " 😀 ", f" {hearts}", "12.", "555 0199"])
+    assert [texts[pair.a] for pair in same] == ["😀", hearts, "12", "555-0199"]
+    assert [pair.b for pair in near_duplicates(["Good!", "good 👍", "👍"])] == [1], "marks do not count beside letters"
+
+
 def test_folds_are_stratified_and_equal_texts_stay_together():
     rows = corpus(50)
     texts = [r.text for r in rows] + [r.text for r in rows[:10]]

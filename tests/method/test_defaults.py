@@ -33,6 +33,44 @@ def test_few_rows_get_a_tuned_encoder_without_rewrites(tmp_path: Path) -> None:
     assert resolved(tmp_path, classifier_args={"tune": "none"}).classifier_args == {"tune": "none"}
 
 
+class Listens(Reporter):
+    def __init__(self) -> None:
+        super().__init__(quiet=True)
+        self.lines: list[str] = []
+
+    def say(self, message: str) -> None:
+        self.lines.append(message)
+
+
+def test_uneven_classes_are_balanced_unless_the_user_chooses(tmp_path: Path) -> None:
+    file = tmp_path / "uneven.csv"
+
+    def asked(few: int, many: int, **options: object) -> tuple[TrainRequest, str]:
+        rows = [f"text {i},{'b' if i < few else 'a'}\n" for i in range(few + many)]
+        file.write_text("text,label\n" + "".join(rows) + ",b\n" * 50)  # rows without a text are no rows of a class
+        request = TrainRequest(input=str(file), output=str(tmp_path / "out"), **options)  # type: ignore[arg-type]
+        reporter = Listens()
+        return defaults.with_defaults(request, reporter), reporter.lines[-1]
+
+    chosen, said = asked(20, 30)
+    assert chosen.balance and ", with --balance as the classes have 20 to 30 rows, without rewrites" in said
+    for few, many, options in (
+        (20, 29, {}),
+        (10, 30, {"balance": False}),
+        (10, 30, {"generator": "eda"}),
+        (10, 30, {"classifier": "encoder"}),
+    ):
+        if "classifier" in options:
+            request = TrainRequest(input=str(file), output="out", **options)  # type: ignore[arg-type]
+            assert defaults.with_defaults(request, Reporter(quiet=True)) is request and not request.balance
+        else:
+            chosen, said = asked(few, many, **options)
+            assert not chosen.balance and "--balance" not in said
+    file.write_text("text,label\n" + "one text,c\n" + "a text,a\nb text,b\n" * 9)
+    named = TrainRequest(input=str(file), output="out", labels=("a", "b"))
+    assert not defaults.with_defaults(named, Reporter(quiet=True)).balance, "a row of another label is rejected"
+
+
 def test_a_teacher_without_other_texts_labels_rewrites(tmp_path: Path) -> None:
     assert resolved(tmp_path, teacher="model").generator == "eda"
     assert resolved(tmp_path, teacher="model", unlabelled="pool").generator == "none"

@@ -101,6 +101,17 @@ def test_a_teacher_labels_rewrites_and_unlabelled_texts_and_judges_quality(folde
 
 
 @pytest.mark.usefixtures("local_ray")
+def test_scorers_take_a_teacher_whose_classes_are_in_another_order(folder: Path) -> None:
+    other = ("order", "complain", "ask")
+    teacher = train(request(folder, "teacher", unlabelled=None, labels=other))
+    assert tuple(teacher.model().labels) == other
+    train(request(folder, "student", teacher=teacher.model_dir, rounds=1, pool_rows=64))
+    scored = pq.read_table(folder / "student" / "pool" / "round=001", partitioning=None)
+    expected = teacher.model().predict_proba(scored["text"].to_pylist())[:, [other.index(label) for label in LABELS]]
+    np.testing.assert_allclose(np.array(scored["probabilities"].to_pylist()), expected, atol=1e-6)
+
+
+@pytest.mark.usefixtures("local_ray")
 def test_bad_pools_priors_and_teachers_are_refused_or_said(folder: Path) -> None:
     with pytest.raises(RequestError, match="sum to 1, not 1.5"):
         train(request(folder, "a", prior={"ask": 0.5, "order": 0.5, "complain": 0.5}))
