@@ -377,7 +377,7 @@ def test_other_executions_of_the_same_process_go_on(tmp_path: Path, model: str) 
     """The end of a run stops its own pools, neither those of the caller nor those of a run in another thread."""
     pool = ray.data.ActorPoolStrategy(size=1)
     mine = ray.data.range(100, override_num_blocks=50).map_batches(Mine, compute=pool, num_cpus=0.1)
-    rows = mine.iter_rows(prefetch_batches=0)
+    rows = iter(mine.iter_batches(batch_size=1, prefetch_batches=0))
     next(rows)
     slow = AugmentRequest(
         input=str(corpus(tmp_path / "slow.parquet", 6)), output=str(tmp_path / "slow"), classifier=model,
