@@ -375,7 +375,10 @@ def prepare_training(
         dev = [r for r in rows if r.id in held_out]
         rows = [r for r in rows if r.id not in held_out]
     if not rows or not dev:
-        raise RequestError("there are too few labelled rows to train on and to choose a model with; add rows or --dev")
+        raise RequestError(
+            "there are too few labelled rows to train on and to choose a model with; add rows with other texts or a "
+            "file for --dev"
+        )
     if absent := sorted(set(labels) - {r.label for r in dev}):
         reporter.warn(f"no dev row has the label {', '.join(absent)}: the dev score does not measure it")
     if len(dev) < FEW_DEV_ROWS:

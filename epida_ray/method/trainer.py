@@ -102,7 +102,9 @@ class RoundTrainer:
         self, classifier: Any, train: LabelledRows, dev: LabelledRows, options: LearnOptions, **distributed: Any
     ) -> None:
         if not len(train) or not len(dev):
-            raise RequestError("training needs labelled texts both to learn from and for the dev split; add rows")
+            raise RequestError(
+                "training needs labelled texts both to learn from and for the dev split; add rows with other texts"
+            )
         self.classifier, self.train_rows, self.dev, self.options = classifier, train, dev, options
         self.learner = make_learner(classifier, len(train), options.training, options.schedule.epochs, **distributed)
         self.progress = Progress()

@@ -74,7 +74,13 @@ def trained(make):
         if name not in ready:
             classifier = make(name)
             rate = 3e-3 if name in TRANSFORMERS else 1e-2 if name == "bilstm" else None
-            fit(classifier, *corpus(80), training=TrainingOptions(batch_size=8, learning_rate=rate), epochs=8)
+            fit(
+                classifier,
+                *corpus(80),
+                corpus(20, seed=8),
+                training=TrainingOptions(batch_size=8, learning_rate=rate),
+                epochs=8,
+            )
             ready[name] = classifier
         return ready[name]
 
@@ -169,7 +175,7 @@ def test_any_number_of_classes(make, name, classes):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_class_without_rows(make, name):
     classifier = make(name, (*LABELS, "never"))
-    fit(classifier, *corpus(24), epochs=1)
+    fit(classifier, *corpus(24), corpus(12, seed=8), epochs=1)
     p = classifier.predict_proba(["a pear"])
     assert p.shape == (1, 3)
     np.testing.assert_allclose(p.sum(), 1, atol=1e-5)
@@ -186,7 +192,7 @@ def test_same_seed_same_bits(make, name):
     states = []
     for _ in range(2):
         classifier = make(name, seed=2)
-        fit(classifier, *corpus(24), training=TrainingOptions(seed=2), epochs=1)
+        fit(classifier, *corpus(24), corpus(12, seed=8), training=TrainingOptions(seed=2), epochs=1)
         states.append(classifier.state())
     assert states[0].keys() == states[1].keys()
     assert all(np.array_equal(states[0][key], states[1][key]) for key in states[0])

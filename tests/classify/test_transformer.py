@@ -55,7 +55,8 @@ def test_a_plain_directory_is_a_classifier(saved, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_saved_model_loads_in_plain_transformers(saved, kind, tmp_path):
     classifier = create(f"transformer:{saved(kind)}", ("yes", "no"), seed=3)
-    fit(classifier, ["a pear", "a saw"] * 10, ["yes", "no"] * 10, epochs=1)
+    rows = ["a pear", "a saw"] * 10, ["yes", "no"] * 10
+    fit(classifier, *rows, rows, epochs=1)
     classifier.save(tmp_path)
     np.testing.assert_allclose(plain(tmp_path, TEXTS), classifier.predict_proba(TEXTS), atol=1e-5)
     names = json.loads((tmp_path / "config.json").read_text())["id2label"]
@@ -172,7 +173,8 @@ def test_a_name_that_cannot_be_had(monkeypatch):
 def test_frozen_encoder_trains_the_head_alone(saved):
     classifier = Transformer(saved("bert"), freeze=True)
     before = classifier.state()
-    fit(classifier, ["a pear", "a saw", "it"] * 8, list(LABELS) * 8, epochs=1)
+    rows = ["a pear", "a saw", "it"] * 8, list(LABELS) * 8
+    fit(classifier, *rows, rows, epochs=1)
     changed = {key for key, value in classifier.state().items() if not np.array_equal(value, before[key])}
     assert changed == {"classifier.weight", "classifier.bias"}
 
@@ -263,7 +265,8 @@ def test_mean_pooling_shows_the_head_the_mean(saved, kind, tmp_path):
     mean.save(tmp_path)
     assert load(tmp_path).pooling == "mean"
     assert np.array_equal(load(tmp_path).predict_proba(TEXTS), mean.predict_proba(TEXTS))
-    fit(mean, ["a pear", "a saw", "it"] * 8, list(LABELS) * 8, epochs=1)
+    rows = ["a pear", "a saw", "it"] * 8, list(LABELS) * 8
+    fit(mean, *rows, rows, epochs=1)
 
 
 def test_pooling_is_that_of_the_checkpoint(saved, tmp_path):

@@ -16,7 +16,7 @@ def test_a_function_scores(tmp_path):
     np.testing.assert_allclose(classifier.predict_proba(["ab", "abc"]), [[0.75, 0.25], [0.25, 0.75]])
     assert not isinstance(classifier, FittedClassifier)
     with pytest.raises(RequestError, match="cannot be trained"):
-        fit(classifier, ["a", "b"] * 4, [*LABELS] * 4)
+        fit(classifier, ["a", "b"], [*LABELS], (["a", "b"], [*LABELS]))
     classifier.save(tmp_path)
     again = load(tmp_path, trust=[f"{MODULE}:even"])
     np.testing.assert_allclose(again.predict_proba(["ab"]), [[0.75, 0.25]])
@@ -25,7 +25,8 @@ def test_a_function_scores(tmp_path):
 def test_a_class_learns_and_keeps_its_files(tmp_path):
     classifier = create(f"{MODULE}:Lengths", LABELS, scale=2.0)
     assert isinstance(classifier, FittedClassifier)
-    fit(classifier, ["abcd", "a" * 30] * 10, [*LABELS] * 10)
+    rows = ["abcd", "a" * 30] * 10, [*LABELS] * 10
+    fit(classifier, *rows, rows)
     classifier.save(tmp_path)
     assert (tmp_path / "own" / "means.npy").is_file()
     again = load(tmp_path, trust=[f"{MODULE}:Lengths"])
