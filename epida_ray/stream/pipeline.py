@@ -380,8 +380,11 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 def failure(what: str, error: BaseException) -> EpidaError:
     """Return what to raise for an error of Ray's: our own error as the actor raised it, else a RunError."""
-    own = (inner for inner in _causes(error) if isinstance(inner, EpidaError))
-    return next(own, None) or RunError(f"{what} failed: {cause(error)}")
+    for inner in _causes(error):
+        # Ray's own wrapper is an instance of the class that it wraps, too
+        if isinstance(inner, EpidaError) and not isinstance(inner, ray.exceptions.RayError):
+            return type(inner)(_ADVICE.sub("", str(inner)).strip())
+    return RunError(f"{what} failed: {cause(error)}")
 
 
 def cause(error: BaseException) -> str:
