@@ -163,7 +163,7 @@ def test_any_number_of_classes(make, name, classes):
     classifier = make(name, labels)
     fit(
         classifier,
-        [f"i want number {i % classes}" for i in range(2 * classes)],
+        [f"i want number {i % classes}{' today' * (i < classes)}" for i in range(2 * classes)],
         [labels[i % classes] for i in range(2 * classes)],
         epochs=1,
     )
