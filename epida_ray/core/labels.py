@@ -43,8 +43,9 @@ def unknown_label(label: str, labels: Sequence[str]) -> str:
 def dev_split(y: np.ndarray, share: float, seed: int, leader: np.ndarray | None = None) -> np.ndarray:
     """Return bool [N]: which rows go to dev. Each class gives its share, at least one row where it has two or more.
 
-    `leader` [N] is the first row with the text of each row. Rows of one text go to the same side, or the model would be
-    measured on what it has learned by heart, and count as one row. No class gives all of its rows.
+    `leader` [N] is the first row with the text of each row. Rows of one text count as one and go to the same side, or
+    the model would be measured on what it has learned by heart; only where that leaves no dev row, they are separated.
+    No class gives all of its rows.
     """
     taken = np.zeros(len(y), np.bool_)
     first = np.arange(len(y)) if leader is None else leader
@@ -57,4 +58,6 @@ def dev_split(y: np.ndarray, share: float, seed: int, leader: np.ndarray | None 
     for label in np.unique(y):
         if taken[y == label].all():  # its texts are in another class, too
             taken[first == first[y == label][0]] = False
+    if leader is not None and not taken.any():  # too few different texts: equal ones have to be on both sides
+        return dev_split(y, share, seed)
     return taken

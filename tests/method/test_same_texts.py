@@ -81,3 +81,9 @@ def test_without_equal_texts_the_split_is_what_it_was() -> None:
     assert rows.split(0.2, 4)[1].ids == [str(i) for i in np.flatnonzero(dev_split(y, 0.2, 4)).tolist()]
     taken = np.random.default_rng([4, 2]).permutation(np.flatnonzero(y == 0))[:3]
     assert set(taken.tolist()) == {int(i) for i in rows.split(0.2, 4)[1].ids if int(i) % 3 == 0}
+
+
+def test_too_few_different_texts_still_give_a_dev_split() -> None:
+    y = np.array([0, 1] * 10)
+    same = np.zeros(20, np.int64)
+    assert np.array_equal(dev_split(y, 0.2, 0, same), dev_split(y, 0.2, 0)) and dev_split(y, 0.2, 0, same).sum() == 4
