@@ -12,6 +12,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
@@ -285,10 +286,13 @@ class Storage:
             return None
         return f"{folder}/{mine}"
 
-    def write_table(self, name: str, table: pa.Table) -> None:
+    def write_table(self, name: str, table: pa.Table) -> str:
+        """Write a Parquet file and return its SHA-256."""
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd", compression_level=1)
-        self.write(name, sink.getvalue())
+        data = sink.getvalue()
+        self.write(name, data)
+        return sha256(data).hexdigest()
 
     def remove(self, name: str) -> None:
         if self.guard is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -127,6 +128,17 @@ def short_table(block: Block, kept: np.ndarray, m: int | np.ndarray) -> pa.Table
     return pa.table([ids, pa.array(made[short]), pa.array(kept[short]), pa.array(wanted[short])], schema=SHORT)
 
 
+class _Written:
+    """Writes tables, and knows the digests of the files."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.files: dict[str, str] = {}
+
+    def table(self, name: str, table: pa.Table) -> None:
+        self.files[name] = self._storage.write_table(name, table)
+
+
 def write(
     block: Block,
     origin: Origin,
@@ -142,15 +154,16 @@ def write(
     `m` is how many rewrites are wanted, of all samples or of each. The file in augmented/ is written last: it says
     that the shard is done.
     """
+    written = _Written(storage)
     owner, rank = _owner(block), column(block, "rank").flatten().to_numpy()
     kept = np.bincount(owner[rank > 0], minlength=len(block))
     rejected, short = rejected_of(block), short_table(block, kept, m)
     if candidates:
-        storage.write_table(file(layout.CANDIDATES), candidate_rows(block, origin))
+        written.table(file(layout.CANDIDATES), candidate_rows(block, origin))
     if len(short):
-        storage.write_table(file(layout.SHORT), short)
+        written.table(file(layout.SHORT), short)
     if rejected:
-        storage.write_table(file(layout.REJECTED), rejected_table(rejected))
+        written.table(file(layout.REJECTED), rejected_table(rejected))
     rows = kept_rows(block, origin)
     counts = ShardCounts(
         rows=len(block),
@@ -165,24 +178,26 @@ def write(
     )
     if originals:
         rows = pa.concat_tables([original_rows(block, origin), rows])
-    storage.write_table(file(layout.AUGMENTED), rows.replace_schema_metadata(counts.to_metadata()))
-    return counts
+    written.table(file(layout.AUGMENTED), rows.replace_schema_metadata(counts.to_metadata()))
+    return replace(counts, files=written.files)
 
 
 def write_pool(block: Block, p: np.ndarray, storage: Storage, file: Callable[[str], str]) -> ShardCounts:
     """Write the files of one shard of the pool and return its counts; `p` as in `pool_rows`."""
+    written = _Written(storage)
     rows, rejected = pool_rows(block, p), rejected_of(block)
     if rejected:
-        storage.write_table(file(layout.REJECTED), rejected_table(rejected))
-    storage.write_table(file(layout.POOL), rows)
+        written.table(file(layout.REJECTED), rejected_table(rejected))
+    written.table(file(layout.POOL), rows)
     reasons = dict(Counter(general_reason(row.reason) for row in rejected))
-    return ShardCounts(rows=len(block), rejected=len(rejected), reasons=reasons)
+    return ShardCounts(rows=len(block), rejected=len(rejected), reasons=reasons, files=written.files)
 
 
 def write_labelled(
     block: Block, p: np.ndarray, labels: Sequence[str], storage: Storage, file: Callable[[str], str]
 ) -> ShardCounts:
     """Write a shard's texts with the labels of a model; `p` as in `pool_rows`."""
+    written = _Written(storage)
     good = np.flatnonzero(np.isfinite(p).all(axis=1))
     where, found, rejected = pa.array(good), p[good], rejected_of(block)
     columns = [
@@ -191,12 +206,12 @@ def write_labelled(
         pa.array(list(found), LABELLED.field("soft_label").type),
     ]  # fmt: skip
     if rejected:
-        storage.write_table(file(layout.REJECTED), rejected_table(rejected))
+        written.table(file(layout.REJECTED), rejected_table(rejected))
     reasons = dict(Counter(general_reason(row.reason) for row in rejected))
     counts = ShardCounts(rows=len(block), kept=len(good), rejected=len(rejected), reasons=reasons)
     table = pa.table(columns, schema=LABELLED)
-    storage.write_table(file(layout.LABELLED), table.replace_schema_metadata(counts.to_metadata()))
-    return counts
+    written.table(file(layout.LABELLED), table.replace_schema_metadata(counts.to_metadata()))
+    return replace(counts, files=written.files)
 
 
 def _owner(block: Block) -> np.ndarray:

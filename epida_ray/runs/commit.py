@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -19,16 +20,17 @@ class Committed(NamedTuple):
     """None in a file of an earlier version."""
 
 
-def commit(storage: Storage, with_model: bool) -> None:
-    """Write the list of all files of shards, and of those of the model."""
+def commit(storage: Storage, with_model: bool, digests: Mapping[str, str]) -> None:
+    """Write the list of all files of shards, and of those of the model.
 
-    def of(name: str) -> dict[str, Any]:
-        data = storage.read(name)
-        return {"size": len(data), "sha256": sha256(data).hexdigest()}
-
-    names = sorted(_sizes(storage, with_model))
+    `digests` has those of the files that this attempt wrote; those of earlier attempts are read.
+    """
+    sizes = _sizes(storage, with_model)
+    others = sorted(sizes.keys() - digests.keys())
     with ThreadPoolExecutor(8) as pool:
-        files = dict(zip(names, pool.map(of, names), strict=True))
+        read = dict(zip(others, pool.map(lambda name: sha256(storage.read(name)).hexdigest(), others), strict=True))
+    found = {**digests, **read}
+    files = {name: Committed(size, found[name])._asdict() for name, size in sizes.items()}
     storage.write(layout.COMMITTED, json.dumps(files, sort_keys=True).encode())
 
 

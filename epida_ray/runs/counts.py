@@ -26,6 +26,7 @@ SCHEMA = pa.schema(
         ("node", pa.string()),
         ("error", pa.string()),
         ("taken_over", pa.bool_()),
+        ("files", pa.map_(pa.string(), pa.string())),
     ]
 )
 
@@ -50,6 +51,8 @@ class ShardCounts:
     error: str = ""
     taken_over: bool = False
     """Whether the error is that another driver owns the run by now."""
+    files: dict[str, str] = field(default_factory=dict)
+    """The SHA-256 of each file that was written."""
 
     def check(self) -> None:
         """Raise the error, if there is one."""
@@ -69,7 +72,8 @@ class ShardCounts:
 
     def to_metadata(self) -> dict[bytes, str]:
         """Return Parquet metadata with what is the same in every attempt at the shard: no times, no node."""
-        facts = {k: v for k, v in asdict(self).items() if k not in ("seconds", "node", "error", "taken_over")}
+        others = ("seconds", "node", "error", "taken_over", "files")
+        facts = {k: v for k, v in asdict(self).items() if k not in others}
         return {COUNTS_KEY: json.dumps(facts)}
 
     @classmethod

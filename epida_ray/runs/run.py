@@ -68,6 +68,8 @@ class Run:
         """`committed` is the folder whose files say that a shard is done."""
         self.storage, self.committed = Storage(output), committed
         self.totals = Totals()
+        self.digests: dict[str, str] = {}
+        """The SHA-256 of each shard's file that this attempt wrote."""
         self._lease: lease.Lease | None = None
 
     def open(self, kind: Kind, request: dict[str, Any], execution: dict[str, Any], *, take_over: bool = False) -> bool:
@@ -311,7 +313,7 @@ class Run:
         if self.manifest.kind != "train":
             self._remove_strangers()
         try:
-            commit.commit(self.storage, self.manifest.kind == "train")
+            commit.commit(self.storage, self.manifest.kind == "train", self.digests)
         except FileNotFoundError as error:
             if self.storage.guard is not None:
                 self.storage.guard()  # whoever owns the directory by now may have removed it

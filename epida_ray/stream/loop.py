@@ -186,6 +186,7 @@ class Loop:
         for answer in scorers.judge(candidates.of_round(round_, shards), version):
             answer.counts.check()
             totals.add(answer.counts)
+            self.run_.digests.update(answer.counts.files)
             of_pool[answer.pool].add(answer.counts)
             answers.append(answer)
             self.metrics.shard(answer.counts, shards - totals.shards)

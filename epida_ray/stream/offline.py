@@ -50,6 +50,7 @@ def work_through(
             with counted_steps() as steps:
                 for counts in run_shards(replace(job, steps=steps), left, pools, request.stall_timeout):
                     run.totals.add(counts)
+                    run.digests.update(counts.files)
                     metrics.shard(counts, run.manifest.shards - run.totals.shards)
                     tracker.update(run.totals.rows, f"{run.totals.kept:,} {done}")
                     run.check_rejected(request.max_rejected)

@@ -162,6 +162,7 @@ def command(world: World, request: dict[str, Any], take_over: bool = False, loss
         try:
             for counts in pool:
                 run.totals.add(counts)
+                run.digests.update(counts.files)
                 if world.choose.random() < 0.3:
                     run.save_progress()
         except (TooManyRejected, TakenOver):
