@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,14 +24,15 @@ ROUND_SHARD = 256
 save."""
 
 
-def round_shard_rows(rows: int, texts: int, classes: int) -> int:
-    """Return the number of rows in a shard of a round over `rows` rows, each of which becomes `texts` texts."""
-    return rows_in_memory(max(ROUND_SHARD, rows_per_shard(rows)), texts, classes)
+def round_shard_rows(texts: Sequence[str], made: int, classes: int) -> int:
+    """Return the number of rows in a shard of a round over these texts, of each of which `made` texts are made."""
+    size = sum(len(text.encode(errors="replace")) for text in texts) // max(1, len(texts))
+    return rows_in_memory(max(ROUND_SHARD, rows_per_shard(len(texts))), made, classes, size)
 
 
-def round_blocks(rows: LabelledRows, texts: int, classes: int) -> Iterator[Block]:
+def round_blocks(rows: LabelledRows, made: int, classes: int) -> Iterator[Block]:
     """Cut rows into the blocks that a training run cuts them into: a score's last bits depend on its block."""
-    size = round_shard_rows(len(rows), texts, classes)
+    size = round_shard_rows(rows.texts, made, classes)
     for start in range(0, len(rows), size):
         part = rows.take(np.arange(start, min(start + size, len(rows))))
         yield block_of(part.ids, part.texts, part.y)

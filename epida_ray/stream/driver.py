@@ -116,7 +116,8 @@ def _plan_rounds(request: TrainRequest, run: Run, reporter: Reporter) -> None:
         f"round, {len(run.manifest.labels)} classes"
     )
     plan = plan_inputs(below(run.storage.location, layout.prepared_file("train")), Columns(id="sample_id"))
-    rows = round_shard_rows(plan.rows, 1 + request.k * request.m, len(run.manifest.labels))
+    texts = prepare.read_prepared(run.storage, "train", run.manifest.labels, soft=False).texts
+    rows = round_shard_rows(texts, 1 + request.k * request.m, len(run.manifest.labels))
     run.plan = plan.model_copy(update={"shard_rows": rows})
     run.fingerprint = run.manifest.fingerprint
     run.save(run_id=run.run_id, plan=run.plan.model_dump(mode="json"))

@@ -3,6 +3,8 @@ from __future__ import annotations
 import pytest
 
 from epida_ray.classify import Defaults
+from epida_ray.data.plan import SHARD_BYTES
+from epida_ray.method.round_plan import ROUND_SHARD, round_shard_rows
 from epida_ray.method.schedule import Schedule, make_schedule
 
 DEFAULTS = Defaults(epochs=60, steps=5000, batch_size=16, learning_rate=1e-3, weight_decay=0.01)
@@ -32,3 +34,10 @@ def test_pretraining_and_rounds_share_the_epochs(
 
 def test_a_classifier_that_is_fitted_in_one_go_is_fitted_once_a_round() -> None:
     assert make_schedule(1000, 3, None) == Schedule(1, (1, 1, 1))
+
+
+def test_a_shard_of_a_round_is_cut_by_what_its_texts_take() -> None:
+    short, long = ["word " * 5] * 20_000, ["word " * 50_000] * 20_000
+    assert round_shard_rows(short, 10, 2) > 4 * round_shard_rows(long, 10, 2)
+    assert round_shard_rows(short[:300], 10, 2) == ROUND_SHARD
+    assert round_shard_rows(long, 10, 2) * 10 * 250_000 <= SHARD_BYTES
