@@ -54,7 +54,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("number", range(len(COMMANDS)), ids=[" ".join(line.split()[1:3]) for line in COMMANDS])
+def marks(number: int) -> list[pytest.MarkDecorator]:
+    """After the first one, commands that tune an encoder are slow: half a minute each."""
+    return [pytest.mark.slow] if number and re.match("epida train (?!.*--classifier)", COMMANDS[number]) else []
+
+
+@pytest.mark.parametrize(
+    "number", [pytest.param(n, marks=marks(n), id=" ".join(line.split()[1:3])) for n, line in enumerate(COMMANDS)]
+)
 def test_a_command_of_the_readme_does_what_it_says(
     number: int, folder: Path, local_ray: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
