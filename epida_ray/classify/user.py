@@ -46,7 +46,7 @@ class UserClassifier:
         self.labels = saving.checked_labels(own_labels if own_labels is not None else labels)
         if labels is not None and set(labels) != set(self.labels):
             raise RequestError(f"classifier {target} has the labels {', '.join(self.labels)}, not {', '.join(labels)}")
-        for name in ("embed", "fit", "defaults", "module", "table", "parameter_groups"):
+        for name in ("embed", "fit", "refit", "defaults", "module", "table", "parameter_groups"):
             if hasattr(self.inner, name):
                 setattr(self, name, getattr(self.inner, name))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 from epida_ray.classify import load
 from epida_ray.classify.examples import Kept, PoolTexts
 from epida_ray.classify.training import DevScore
-from epida_ray.core.errors import RunError
+from epida_ray.core.errors import RunError, TransientError
 from epida_ray.core.steps import Patience, listening
 from epida_ray.data.arrow import open_own
 from epida_ray.data.storage import Storage
@@ -95,7 +96,8 @@ class Worker:
 
     def _step(self) -> None:
         """Report a step of training, and stop in the middle of a round that nobody waits for any more."""
-        self._check_owner()
+        with suppress(TransientError):  # the lease lasts for several beats; what is written later looks again
+            self._check_owner()
         self.task.transport.step()
 
     def _round(self, round_: int) -> None:

@@ -12,6 +12,7 @@ from epida_ray.classify.model import CARD
 from epida_ray.core.errors import RunError
 from epida_ray.data.storage import Storage
 from epida_ray.runs import layout
+from epida_ray.runs.manifest import read_manifest
 
 
 class Committed(NamedTuple):
@@ -29,6 +30,10 @@ def commit(storage: Storage, with_model: bool, digests: Mapping[str, str]) -> No
     others = sorted(sizes.keys() - digests.keys())
     with ThreadPoolExecutor(8) as pool:
         read = dict(zip(others, pool.map(lambda name: sha256(storage.read(name)).hexdigest(), others), strict=True))
+    before = listed(storage) or {}
+    for name, digest in read.items():
+        if name in before and before[name].sha256 not in (None, digest):
+            raise RunError(_changed_since(storage, name))
     found = {**digests, **read}
     files = {name: Committed(size, found[name])._asdict() for name, size in sizes.items()}
     storage.write(layout.COMMITTED, json.dumps(files, sort_keys=True).encode())
@@ -71,13 +76,22 @@ def read_committed(storage: Storage, name: str, file: Committed | None) -> bytes
     try:
         data = storage.read(name)
     except FileNotFoundError:
-        raise RunError(f"{storage.path(name)} is missing; put it back, or run the run's command again") from None
+        raise RunError(f"{storage.path(name)} is missing; put it back, or {_again(storage)}") from None
     if file is not None and file.sha256 is not None and sha256(data).hexdigest() != file.sha256:
-        raise RunError(
-            f"{storage.path(name)} has changed since the run was finished; put it back, or delete it and run the run's "
-            "command again"
-        )
+        raise RunError(_changed_since(storage, name))
     return data
+
+
+def _changed_since(storage: Storage, name: str) -> str:
+    again = _again(storage)
+    delete = "" if again.startswith("train") else "delete it and "
+    return f"{storage.path(name)} has changed since the run was finished; put it back, or {delete}{again}"
+
+
+def _again(storage: Storage) -> str:
+    """Return what makes a file again that is lost."""
+    trained = read_manifest(storage).kind == "train"
+    return "train again in another --output" if trained else "run the run's command again"
 
 
 def _sizes(storage: Storage, with_model: bool) -> dict[str, int]:

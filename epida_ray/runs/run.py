@@ -332,7 +332,7 @@ def interruptible(run: Run, reporter: Reporter | None = None) -> Iterator[None]:
     try:
         yield
     except RequestError as error:
-        if run.manifest.status != "finished" and not run.manifest.done.shards and run.manifest.best is None:
+        if run.manifest.status != "finished" and not run.totals.shards and not run.manifest.done.shards:
             # nothing is done, so a corrected request may use the directory; `epida status` shows the problem
             run.save(status="preparing", problem=str(error))
         raise

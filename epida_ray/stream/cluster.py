@@ -17,7 +17,7 @@ import ray
 
 from epida_ray.core.errors import RequestError, RunError
 from epida_ray.core.progress import Reporter
-from epida_ray.stream.compat import end_map_actors, loopback_only, stop_ray_data
+from epida_ray.stream.compat import end_map_actors, loopback_only, map_actors, stop_ray_data
 
 SHARE = 0.45
 """CPUs of a generator and of a scorer where there is no GPU. Both pools cover all cores, so the slower stage gets them;
@@ -30,13 +30,45 @@ def _target(address: str | None) -> str:
     return address or os.environ.get("RAY_ADDRESS") or "local"
 
 
+_lock = threading.Lock()
+_runs = 0
+"""Runs of this process that go on, in its threads."""
+_started = False
+"""Whether this package has started the Ray that they use."""
+_others: set[str] = set()
+"""Actors of the caller's own pools."""
+
+
 @contextmanager
 def connected(address: str | None, reporter: Reporter | None = None) -> Iterator[None]:
-    """Use the Ray that is there, join one, or start a local one that listens on loopback and ends with this block."""
-    if ray.is_initialized():
-        with _last_one_ends_the_pools():
+    """Use the Ray that is there, join one, or start a local one that listens on loopback.
+
+    Of several runs in threads of one process, the last ends what the others may still need: the pools, and a Ray that
+    was started or joined here.
+    """
+    global _runs, _started, _others
+    with _lock:
+        starting = not ray.is_initialized()
+        if starting:
+            _start(address, reporter)
+        if not _runs:
+            _started, _others = starting, set(map_actors())
+        _runs += 1
+    try:
+        with _sigterm_interrupts() if starting else nullcontext():
             yield
-        return
+    except BaseException:
+        if starting:
+            silence_ray_data(logging.CRITICAL)
+        raise
+    finally:
+        with _lock:
+            _runs -= 1
+            if not _runs:
+                _leave()
+
+
+def _start(address: str | None, reporter: Reporter | None) -> None:
     target = _target(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -53,35 +85,14 @@ def connected(address: str | None, reporter: Reporter | None = None) -> Iterator
         raise RequestError(f"no Ray at --address {target}: {reason}; start one with `ray start --head`") from error
     except Exception as error:  # Ray raises bare ones when a machine is too busy or too small to start it
         raise RunError(f"Ray did not start: {' '.join(str(error).split())[:300]}") from error
-    try:
-        with _sigterm_interrupts():
-            yield
-    except BaseException:
-        silence_ray_data(logging.CRITICAL)
-        raise
-    finally:
-        stop_ray_data()
+
+
+def _leave() -> None:
+    stop_ray_data(force=not _started)
+    if _started:
         ray.shutdown()
-
-
-_runs = 0
-_counting = threading.Lock()
-
-
-@contextmanager
-def _last_one_ends_the_pools() -> Iterator[None]:
-    """End what is left of this package's pools, unless a run in another thread of this process still needs its own."""
-    global _runs
-    with _counting:
-        _runs += 1
-    try:
-        yield
-    finally:
-        with _counting:  # a run that wants to begin waits until this is over
-            _runs -= 1
-            if not _runs:
-                stop_ray_data(force=True)
-                end_map_actors()
+    else:
+        end_map_actors(_others)
 
 
 def silence_ray_data(level: int) -> None:

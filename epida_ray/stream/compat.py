@@ -11,7 +11,7 @@ import shlex
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
@@ -88,16 +88,22 @@ def stop_ray_data(force: bool = False) -> None:
         thread.join(max(0.0, deadline - time.monotonic()))
 
 
-def end_map_actors() -> None:
-    """End the actors of this package's pools that this process still holds a handle of.
+def map_actors() -> dict[str, Any]:
+    """Return the actors of all pools of Ray Data that this process holds a handle of, by their ids."""
+    # not isinstance: it asks weak proxies of objects that are gone, which raise
+    handles = [one for one in gc.get_objects() if issubclass(type(one), ActorHandle)]
+    return {one._actor_id.hex(): one for one in handles if str(one).startswith("Actor(MapWorker(")}
+
+
+def end_map_actors(besides: Set[str]) -> None:
+    """End the actors of this package's pools that this process still holds a handle of, `besides` some of others.
 
     Ray Data leaves it to Python to forget the handles of actors that it did not wait for. An error may keep them, and
     so may a cycle of its objects, until Python happens to collect it; meanwhile they hold their CPUs.
     """
     ours = tuple(f"Actor(MapWorker(MapBatches({name}))" for name in _actors)
-    # not isinstance: it asks weak proxies of objects that are gone, which raise
-    for handle in [one for one in gc.get_objects() if issubclass(type(one), ActorHandle)]:
-        if str(handle).startswith(ours):
+    for number, handle in map_actors().items():
+        if number not in besides and str(handle).startswith(ours):
             ray.kill(handle)
 
 

@@ -190,7 +190,9 @@ def _resumable(run: Run) -> Iterator[None]:
         yield
     except TakenOver:
         raise
-    except (RunError, OSError) as error:
+    except (RunError, RequestError, OSError) as error:
+        if isinstance(error, RequestError) and not run.totals.shards:
+            raise  # nothing is done, so the directory is free for a corrected request
         failure = str(error)
         if isinstance(error, OSError):
             if (reason := refusal(error)) is None:

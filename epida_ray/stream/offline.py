@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import ray
 
-from epida_ray.core.errors import EpidaError, RunError, TakenOver, TooManyRejected
+from epida_ray.core.errors import EpidaError, RequestError, RunError, TakenOver, TooManyRejected
 from epida_ray.core.progress import Reporter
 from epida_ray.data.plan import Shard
 from epida_ray.method.requests import RunRequest
@@ -59,8 +59,10 @@ def work_through(
                         saved = time.monotonic()
         except (TooManyRejected, TakenOver):
             raise
-        except RunError as error:
+        except (RunError, RequestError) as error:
+            if isinstance(error, RequestError) and not run.totals.shards:
+                raise  # nothing is done, so the directory is free for a corrected request
             with suppress(EpidaError):  # the manifest may be on the disk that is full
-                run.save(status="failed", failure=str(error))
+                run.save(status="failed", failure=str(error), **run.progress())
             kept = f"{run.totals.shards:,} of {run.manifest.shards:,} shards are kept in {request.output}"
             raise RunError(f"{error}. {kept}; run the same command again to resume") from error

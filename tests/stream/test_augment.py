@@ -367,6 +367,28 @@ def test_a_wrong_request_that_an_actor_notices_is_a_wrong_request(tmp_path: Path
     assert augment(request.model_copy(update={"generator": "eda"})).kept
 
 
+class RefusesLater:
+    """A generator whose second shard is refused, after the first one is done."""
+
+    def generate(self, samples, n, seeds):  # type: ignore[no-untyped-def]
+        if any(s.id == "in.parquet:100" for s in samples):
+            time.sleep(5)
+            raise RequestError("the budget is spent")
+        return [Candidates([f"{s.text} {i}" for i in range(n)], ["mark"] * n) for s in samples]
+
+
+def test_a_request_that_turns_out_wrong_in_the_middle_keeps_what_is_done(tmp_path: Path, model: str) -> None:
+    request = AugmentRequest(
+        input=str(corpus(tmp_path / "in.parquet", 128)), output=str(tmp_path / "run"), classifier=model,
+        generator="tests.stream.test_augment:RefusesLater",
+    )  # fmt: skip
+    with pytest.raises(RunError, match=r"^the budget is spent. 1 of 2 shards are kept.*run the same command again"):
+        augment(request)
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["status"] == "failed"
+    with pytest.raises(RequestError, match="holds a run with other options"):
+        augment(request.model_copy(update={"generator": "eda"}))
+
+
 class Mine:
     def __call__(self, block):  # type: ignore[no-untyped-def]
         time.sleep(0.2)

@@ -58,6 +58,38 @@ def test_a_generator_gets_no_gpu_where_there_is_none() -> None:
         fit_pools(4, 0, None, None, 0.5)
 
 
+@pytest.mark.slow
+def test_the_run_that_starts_ray_may_end_last_or_first(tmp_path: Path) -> None:
+    """Two runs in threads of one process without a Ray: neither takes it, or its actors, from the other."""
+    rows = pa.table({"text": [f"say {w} {i}" for i in range(8) for w in "ab"], "label": ["ask", "tell"] * 8})
+    for name in ("slow", "quick"):
+        pq.write_table(rows, tmp_path / f"{name}.parquet")
+    script = f"""
+import sys, time
+from concurrent.futures import ThreadPoolExecutor
+from epida_ray.method.requests import AugmentRequest
+from epida_ray.stream.augment import augment
+
+def run(name, output, generator):
+    actors = dict(generator_actors=1, scorer_actors=1)
+    request = AugmentRequest(
+        input=f"{tmp_path}/{{name}}.parquet", output=f"{tmp_path}/{{output}}", generator=generator,
+        classifier="linear", stall_timeout=100, **actors,
+    )
+    return augment(request).kept
+
+with ThreadPoolExecutor(2) as pool:
+    for first in ("slow", "quick"):
+        kinds = dict(slow="tests.stream.test_augment:Slow", quick="eda")
+        one = pool.submit(run, first, f"{{first}}-first", kinds.pop(first))
+        time.sleep(1)
+        (name, generator), = kinds.items()
+        other = pool.submit(run, name, f"{{name}}-second", generator)
+        assert one.result(200) and other.result(200)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=500)
+
+
 class Holds:
     """A generator that says how many GPUs its process may use."""
 
