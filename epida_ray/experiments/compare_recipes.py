@@ -82,7 +82,7 @@ def default_recipes(y: np.ndarray, pool: bool, generators: Sequence[str] = ("eda
 
 
 def _longer(y: np.ndarray) -> dict[str, int]:
-    """Return the epochs of a CNN that learns about LONGER times as long from all of these rows as it does by default."""
+    """Return the epochs of a CNN that learns about LONGER times as long from all rows as it does by default."""
     rows = len(y) - int(dev_split(y, DEV_SHARE, 0).sum())
     plain = make_schedule(rows, TrainRequest.model_fields["rounds"].default, CNN.defaults)
     return {
