@@ -474,12 +474,12 @@ class NoGreetings:
 
 
 def test_a_shard_may_take_longer_than_the_stall_timeout(tmp_path: Path, model: str) -> None:
-    path = corpus(tmp_path / "in.parquet", 9)
+    path = corpus(tmp_path / "in.parquet", 12)
     request = AugmentRequest(
         input=str(path), output=str(tmp_path / "run"), classifier=model, generator="tests.stream.test_augment:Slow",
-        stall_timeout=8.0,
+        stall_timeout=20.0,
     )  # fmt: skip
-    assert augment(request).manifest.done.kept == 27
+    assert augment(request).manifest.done.kept == 36
 
 
 class Deadly:
