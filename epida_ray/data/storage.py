@@ -256,7 +256,12 @@ class Storage:
             with new_file(self.filesystem, self.path(name), self.guard) as sink:
                 sink.write(buffer)
 
-        self.retried(write, "write to")
+        try:
+            self.retried(write, "write to")
+        except FileNotFoundError:  # an owner that was just replaced has removed the temporary file with its own
+            if self.guard is not None:
+                self.guard()
+            self.retried(write, "write to")
 
     def create(self, name: str, data: bytes) -> str | None:
         """Create a file that one process alone may create; return its name, or None when another one was first.
@@ -327,6 +332,8 @@ class Storage:
             return
         for info in self._infos("", recursive=True):
             if info.type == pafs.FileType.File and info.base_name.startswith(".") and info.extension == "part":
+                if self.guard is not None:
+                    self.guard()
                 self.retried(partial(delete, self.filesystem, info.path), "delete from")
 
     def upload(self, local: Path, folder: str) -> None:
