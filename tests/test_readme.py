@@ -55,8 +55,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def marks(number: int) -> list[pytest.MarkDecorator]:
-    """After the first one, commands that tune an encoder are slow: half a minute each."""
-    return [pytest.mark.slow] if number and re.match("epida train (?!.*--classifier)", COMMANDS[number]) else []
+    """Commands that tune an encoder are slow: half a minute each."""
+    return [pytest.mark.slow] if re.match("epida train (?!.*--classifier)", COMMANDS[number]) else []
 
 
 @pytest.mark.parametrize(
