@@ -155,8 +155,8 @@ def main() -> None:
         kept, span = sum(n for _, n in files[1:]), files[-1][0] - files[0][0]
         throughput = kept / span
         print(f"epida augment: {result.kept:,} kept in {wall:.1f} s with training and start-up, {span:.1f} s from the")
-        print(f"  first committed shard on: {throughput:,.0f} kept/s; pools {result.manifest['pools']}")
-        spent = ", ".join(f"{k} {v * 1e6 / options.rows:.1f}" for k, v in result.manifest["seconds"].items())
+        print(f"  first committed shard on: {throughput:,.0f} kept/s; pools {result.manifest.pools}")
+        spent = ", ".join(f"{k} {v * 1e6 / options.rows:.1f}" for k, v in result.manifest.seconds.items())
         print(f"  CPU µs a row inside the actors: {spent}")
 
         classifier = load(Path(folder) / "run" / "model")
