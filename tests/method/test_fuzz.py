@@ -137,7 +137,8 @@ def augmented_on_ray(path: Path, model: str) -> tuple[int, list[str], list[str]]
     def ids(folder: str) -> list[str]:
         return [i for f in (output / folder).rglob("*.parquet") for i in pq.read_table(f)["sample_id"].to_pylist()]
 
-    return result.manifest.plan["rows"], ids("augmented"), ids("rejected")
+    rows = sum(file["rows"] for file in result.manifest.plan["files"])
+    return rows, ids("augmented"), ids("rejected")
 
 
 def checked(path: Path) -> check.Checked:
