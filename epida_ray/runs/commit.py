@@ -83,15 +83,14 @@ def read_committed(storage: Storage, name: str, file: Committed | None) -> bytes
 
 
 def _changed_since(storage: Storage, name: str) -> str:
-    again = _again(storage)
-    delete = "" if again.startswith("train") else "delete it and "
-    return f"{storage.path(name)} has changed since the run was finished; put it back, or {delete}{again}"
+    again = _again(storage, "delete it and ")
+    return f"{storage.path(name)} has changed since the run was finished; put it back, or {again}"
 
 
-def _again(storage: Storage) -> str:
-    """Return what makes a file again that is lost."""
+def _again(storage: Storage, first: str = "") -> str:
+    """Return what makes a file again that is lost, after what has to be done `first`; a training has to begin anew."""
     trained = read_manifest(storage).kind == "train"
-    return "train again in another --output" if trained else "run the run's command again"
+    return "train again in another --output" if trained else f"{first}run the run's command again"
 
 
 def _sizes(storage: Storage, with_model: bool) -> dict[str, int]:
